@@ -164,9 +164,23 @@ Status check_gguf_flags(const ExportFlags& flags) {
                           "leave out one of --gguf and " + std::string(other));
 }
 
+// Flags of a directory that would do nothing.
+Status check_directory_flags(const ExportFlags& flags) {
+  const auto idle = [](const std::string& flag, const std::string& beside) {
+    return invalid_argument(flag + " does nothing " + beside, "leave it out");
+  };
+  const std::string alone = "beside --tokenizer-only";
+  if (flags.tokenizer_only && !flags.pack.empty()) return idle("--pack", alone);
+  if (flags.tokenizer_only && flags.split_gb != 0) return idle("--split", alone);
+  if (flags.tokenizer_only && flags.split_names != "writer") return idle("--split-names", alone);
+  if (flags.split_names == "writer" || flags.split_gb != 0) return Status::ok();
+  return invalid_argument("--split-names does nothing without --split",
+                          "leave it out, or give --split");
+}
+
 Result<ExportOutcome> run(const ExportFlags& flags) {
   ExportOutcome outcome;
-  if (flags.gguf) MOE_RETURN_IF_ERROR(check_gguf_flags(flags));
+  MOE_RETURN_IF_ERROR(flags.gguf ? check_gguf_flags(flags) : check_directory_flags(flags));
   MOE_RETURN_IF_ERROR(check_model_path(flags.model));
   ProgressLine line(stderr_is_terminal(), flags.quiet);
   if (flags.gguf) {

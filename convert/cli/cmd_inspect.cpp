@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "convert/cli/number_range.h"
 #include "convert/cli/progress.h"
 #include "convert/cli/quality_output.h"
 #include "convert/inspect/inspect.h"
@@ -366,6 +367,7 @@ void register_inspect(CLI::App& app, Action& action) {
   command
       ->add_option("--worst", flags->worst,
                    "How many of the worst matrices of a pack to list, where it says")
+      ->check(whole_number(0, kMaxCount))
       ->capture_default_str();
   command->add_flag("--json", flags->json, "Print one JSON object");
   set_action(*command, action, flags, run_inspect);

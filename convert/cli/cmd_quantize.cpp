@@ -61,7 +61,16 @@ Result<std::vector<LayerBits>> parse_layer_bits(const std::string& text) {
     if (parsed.ec != std::errc() || parsed.ptr != last || !layers.is_ok()) {
       return layer_bits_error(text);
     }
-    for (std::uint32_t layer : layers.value()) out.push_back({.layer = layer, .bits = bits});
+    for (std::uint32_t layer : layers.value()) {
+      const auto same_layer = [&](const LayerBits& other) { return other.layer == layer; };
+      const auto before = std::find_if(out.begin(), out.end(), same_layer);
+      if (before != out.end() && before->bits != bits) {
+        return invalid_argument("--layer-bits " + printable(text) + " gives layer " +
+                                    std::to_string(layer) + " two widths",
+                                "name every layer once");
+      }
+      out.push_back({.layer = layer, .bits = bits});
+    }
     at = end + 1;
     if (at == text.size()) return layer_bits_error(text);
   }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <system_error>
 
 #include "convert/cli/bit_plan_output.h"
 #include "convert/cli/kept_inputs.h"
@@ -173,7 +174,12 @@ Status check_paths(const SensitivityFlags& flags) {
   }
   MOE_RETURN_IF_ERROR(check_replaces_nothing(flags));
   if (!flags.output.empty()) MOE_RETURN_IF_ERROR(Output::open(flags.output).status());
-  return check_named_file("--measurements", flags.measurements);
+  const Status writable = check_named_file("--measurements", flags.measurements);
+  // Measurements that are whole are only read, also where nothing can be written.
+  std::error_code ignored;
+  const bool may_be_whole =
+      writable.code() == StatusCode::kIo && fs::is_regular_file(flags.measurements, ignored);
+  return may_be_whole ? Status::ok() : writable;
 }
 
 int run(SensitivityFlags flags) {

@@ -36,14 +36,14 @@ WeightFormat resident_target(const ResidentRule& rule, const SourceForm& source,
   return {.id = id, .group_size = options.group_size, .scale_type = scale_type};
 }
 
-std::string fitting_groups(const ModelConfig& config) {
+std::string fitting_groups(const ModelConfig& config, std::string_view remedy) {
   std::string text;
   for (std::uint64_t group : {32U, 64U, 128U}) {
     if (config.hidden_size % group != 0 || config.expert_width % group != 0) continue;
     if (!text.empty()) text += ", ";
     text += std::to_string(group);
   }
-  return text.empty() ? "none; use --expert-format bf16 or source" : text;
+  return text.empty() ? "none; " + std::string(remedy) : text;
 }
 
 Status check_expert_count(const ModelConfig& config, const SourceNaming& naming) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "convert/job/options.h"
 #include "convert/source/source_naming.h"
@@ -25,8 +26,10 @@ WeightFormat expert_target(const SourceForm& source, const ConvertOptions& optio
 WeightFormat resident_target(const ResidentRule& rule, const SourceForm& source,
                              const ConvertOptions& options);
 
-// The group sizes that divide both inputs of an expert, "32, 64", or "none" with a remedy.
-std::string fitting_groups(const ModelConfig& config);
+// The group sizes that divide both inputs of an expert, "32, 64", or "none; REMEDY". `remedy`: what
+// the command at hand has instead.
+std::string fitting_groups(const ModelConfig& config,
+                           std::string_view remedy = "use --expert-format bf16 or source");
 
 // kUnsupported where there are more experts than any model has.
 Status check_expert_count(const ModelConfig& config, const SourceNaming& naming);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "convert/quantize/calibration_input.h"
@@ -26,5 +27,9 @@ struct QuantizeInputs {
 Result<QuantizeInputs> open_quantize_inputs(
     const std::filesystem::path& model, const std::string& from, QuantMethod method,
     const std::optional<std::filesystem::path>& calibration);
+
+// Where no group size fits a model's experts: nothing else can be quantized to.
+inline constexpr std::string_view kNoGroupRemedy =
+    "these experts cannot be quantized, and stay as convert wrote them";
 
 }  // namespace moepack

@@ -57,11 +57,11 @@ Status check_layers(const QuantizeOptions& options, const ModelConfig& config) {
 }
 
 Status no_whole_groups(const QuantizeOptions& options, const ModelConfig& config) {
-  return invalid_argument("experts of " + std::to_string(config.expert_width) + " x " +
-                              std::to_string(config.hidden_size) +
-                              " are no whole number of groups of " +
-                              std::to_string(options.group_size),
-                          "group sizes that fit all experts: " + fitting_groups(config));
+  return invalid_argument(
+      "experts of " + std::to_string(config.expert_width) + " x " +
+          std::to_string(config.hidden_size) + " are no whole number of groups of " +
+          std::to_string(options.group_size),
+      "group sizes that fit all experts: " + fitting_groups(config, kNoGroupRemedy));
 }
 
 Status plan_layers(const QuantizeOptions& options, QuantizePlan& plan) {

@@ -42,11 +42,11 @@ Status check_options(const SensitivityOptions& options, const QuantizeInputs& in
                      inputs.config.hidden_size % options.group_size == 0 &&
                      inputs.config.expert_width % options.group_size == 0;
   if (!whole) {
-    return invalid_argument("experts of " + std::to_string(inputs.config.expert_width) + " x " +
-                                std::to_string(inputs.config.hidden_size) +
-                                " are no whole number of groups of " +
-                                std::to_string(options.group_size),
-                            "group sizes that fit all experts: " + fitting_groups(inputs.config));
+    return invalid_argument(
+        "experts of " + std::to_string(inputs.config.expert_width) + " x " +
+            std::to_string(inputs.config.hidden_size) + " are no whole number of groups of " +
+            std::to_string(options.group_size),
+        "group sizes that fit all experts: " + fitting_groups(inputs.config, kNoGroupRemedy));
   }
   const std::vector<DivergenceResponse> response = inputs.calibration->response();
   const bool says_something = std::any_of(
@@ -246,6 +246,9 @@ Result<SensitivityReport> begin(const SensitivityOptions& options, Job& job) {
   MOE_ASSIGN_OR_RETURN(job, prepare(options));
   if (options.check) MOE_RETURN_IF_ERROR(options.check(job.table));
   MOE_RETURN_IF_ERROR(take_measured(options, job.table));
+  if (!job.table.is_finished()) {
+    MOE_RETURN_IF_ERROR(create_output_file(options.measurements).status());
+  }
   SensitivityReport report;
   report.source = job.inputs.weights.description();
   report.calibration = job.inputs.calibration->description();

@@ -407,6 +407,16 @@ def shards_and_sizes_cases(cases):
                  CONFIG, "num_experts_per_tok")
 
 
+def quantize_cases(cases):
+    """Experts of odd widths: nothing is advised that quantize does not have."""
+    model = cases.scratch / "odd"
+    cases.succeeds("convert", cases.models / "qwen3_5_moe_hub-fp8", "-o", model, "--quiet")
+    result = cases.run("quantize", model, "--name", "x", "--bits", 4, "--method", "rtn")
+    cases.is_error("no group fits", result, ["136 x 144", "none; ", "cannot be quantized"])
+    cases.expect("--expert-format" not in result.stderr, f"no group fits: {result.stderr}")
+    shutil.rmtree(model)
+
+
 def read_one(path):
     folder = path.parent / "one"
     folder.mkdir()
@@ -428,7 +438,7 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         cases = Cases(args.program, models, Path(scratch))
         for group in (fp8_cases, gptq_cases, awq_cases, compressed_cases, float_cases, mlx_cases,
-                      shards_and_sizes_cases):
+                      shards_and_sizes_cases, quantize_cases):
             group(cases)
         cases.expect(len(cases.names) >= 60, f"only {len(cases.names)} cases")
         return conclude(cases.failures, f"{len(cases.names)} damaged checkpoints, ")

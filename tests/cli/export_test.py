@@ -644,6 +644,10 @@ class Export(unittest.TestCase):
                             "0.0005")
         self.assert_refused(["has no pack called 2bit"], self.mlx, "--pack", "2bit")
         self.assert_refused(["--no-tokenizer"], self.mlx, "--no-tokenizer", "--tokenizer-only")
+        for flags in (("--pack", "x"), ("--split", "3"), ("--split-names", "loader")):
+            self.assert_refused([flags[0], "beside --tokenizer-only"], self.mlx, "--tokenizer-only",
+                                *flags)
+        self.assert_refused(["--split-names", "without --split"], self.mlx, "--split-names", "loader")
         full = self.fresh("full")
         full.mkdir()
         (full / "mine.txt").write_text("kept")

@@ -164,10 +164,12 @@ def check_faults(checks):
         calls = checks.counted(counts)
         new = out.read_bytes()
         for error, operation, call in (("ENOSPC", "write", 1), ("ENOSPC", "write", calls["write"]),
-                                       ("EIO", "sync", 1), ("EIO", "rename", 1)):
+                                       ("EIO", "sync", 1), ("EIO", "rename", 1),
+                                       ("ENOSPC", "rename", 1)):
             out.write_bytes(b"old")
             result = checks.run(*args, fault=f"{error}:{operation}:{call}")
-            checks.expect(result.returncode == 2 and "out" in result.stderr,
+            checks.expect(result.returncode == 2 and "out" in result.stderr and
+                          (error == "EIO" or "free some space" in result.stderr),
                           f"{command}, {error} at {operation} {call}: {result.returncode}, "
                           f"{result.stderr}")
             checks.expect(out.read_bytes() == b"old" and listing(place) == ["out"],
@@ -272,10 +274,33 @@ def check_numbers(checks):
         ("--rows", checks.writers(out)["sensitivity"], "--rows", ("-1", "4294967296")),
         ("--page-size", ("convert", checks.source, "-o", out), "--page-size", ("-1",)),
         ("--split", ("export", checks.model, "-o", out), "--split", ("-1", "nan")),
+        ("--worst", ("inspect", checks.model), "--worst", ("-1", "1099511627777", "many")),
     )
     for name, args, flag, values in cases:
         for value in values:
             checks.refuses(f"{flag} {value}", [name, " from ", " to "], *args, flag, value)
+
+
+def check_pack_names(checks):
+    """The commands that make packs take the same names."""
+    pack = checks.model / "packed_experts"
+    bad = ("..", ".", "a.b", "a b", "a:b", "a\\b", "é", "packed_experts_", "packed_experts_..", "")
+    for name in bad:
+        checks.refuses(f"quantize --name {name}", ["cannot be the name of a pack", "letters, digits"],
+                       "quantize", checks.model, "--name", name, "--bits", 4, "--method", "rtn")
+        directory = name if name.startswith("packed_experts") else f"packed_experts_{name}"
+        checks.refuses(f"convert PACK -o {directory}", ["cannot be the name of a pack", "letters"],
+                       "convert", pack, "-o", checks.model / directory, "--row-order", "panels16")
+    for name in ("packed_experts", "packed_experts_a-B_9"):
+        result = checks.run("quantize", checks.model, "--name", name, "--bits", 4, "--method", "rtn",
+                            "--dry-run", "--json")
+        if name == "packed_experts":
+            checks.is_error(f"--name {name}", result, ["already holds a pack"])
+        else:
+            checks.expect(json.loads(result.stdout)["pack"] == name, f"--name {name}: {result}")
+    checks.refuses("two widths of a layer", ["--layer-bits 0=4,0=5", "layer 0"], "quantize",
+                   checks.model, "--name", "x", "--bits", 4, "--method", "rtn", "--layer-bits",
+                   "0=4,0=5")
 
 
 def check_command_names(checks):
@@ -388,6 +413,7 @@ def main():
         check_lost_stdout(checks)
         check_closed_descriptors(checks)
         check_numbers(checks)
+        check_pack_names(checks)
         check_command_names(checks)
         check_model_paths(checks)
         check_prompts(checks)

@@ -3,7 +3,9 @@
 whose sizes and predictions are counted here from the measurements, and one clear line for
 everything that cannot work."""
 import json
+import os
 import shutil
+import subprocess
 import sys
 
 import calibration_files
@@ -73,6 +75,27 @@ class SensitivityTester(Tester):
         report = self.report(*self.command())
         self.expect(report["layers_resumed"] == 4 and self.table.stat().st_mtime_ns == before,
                     "measured again")
+
+    def read_only(self):
+        """Whole measurements are only read, where nothing can be written too; others are told."""
+        place = self.scratch / "read-only"
+        place.mkdir()
+        for name, layers in (("whole", 4), ("half", 2)):
+            table = self.read()
+            table["layers"] = table["layers"][:layers]
+            (place / name).write_text(json.dumps(table))
+        place.chmod(0o555)
+        self.scratch.chmod(0o755)
+        # Root writes anywhere.
+        user = {"user": 65534} if os.geteuid() == 0 else {}
+        results = {name: subprocess.run(
+            [self.program, *map(str, self.command("--target-bpw", 3, table=place / name))],
+            capture_output=True, text=True, check=False, timeout=self.TIMEOUT, **user)
+                   for name in ("whole", "half")}
+        self.expect(results["whole"].returncode == 0, f"read-only: {results['whole'].stderr}")
+        self.is_error("read-only, unfinished", results["half"], ["read-only/half", "cannot create"])
+        place.chmod(0o755)
+        shutil.rmtree(place)
 
     def threads(self):
         expected = self.table.read_bytes()
@@ -271,5 +294,5 @@ def flip_middle(directory):
 
 if __name__ == "__main__":
     T = SensitivityTester
-    sys.exit(main_with(T, (T.contents, T.resumed, T.threads, T.targets, T.explained,
+    sys.exit(main_with(T, (T.contents, T.resumed, T.read_only, T.threads, T.targets, T.explained,
                            T.interruptions, T.refusals)))
