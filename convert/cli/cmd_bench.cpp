@@ -145,7 +145,7 @@ Status run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests,
   subject.has_timing = flags.timing;
   MOE_RETURN_IF_ERROR(select_model(flags.engine).status());
   TimelineFile timeline = flags.timeline;  // outlives the engine
-  MOE_RETURN_IF_ERROR(timeline.prepare());
+  MOE_RETURN_IF_ERROR(timeline.prepare(flags.engine.model));
   EngineFlags engine_flags = flags.engine;
   engine_flags.threads = threads;
   engine_flags.timeline = timeline.timeline();

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "convert/cli/kept_inputs.h"
 #include "convert/cli/output.h"
 
 namespace moepack::cli {
@@ -68,8 +69,9 @@ Status give_timeline_json(const Timeline& timeline, const TextSink& sink) {
   return sink(text + "\n]}\n");
 }
 
-Status TimelineFile::prepare() {
+Status TimelineFile::prepare(const std::filesystem::path& model) {
   if (path_.empty()) return Status::ok();
+  MOE_RETURN_IF_ERROR(check_keeps_inputs("--timeline", path_, std::span(&model, 1)));
   MOE_RETURN_IF_ERROR(check_named_file("--timeline", path_));
   timeline_ = std::make_shared<Timeline>(kMostEvents);
   return Status::ok();

@@ -23,9 +23,9 @@ class TimelineFile {
                        "Write when each stage and each read of an expert began and ended to this "
                        "file (JSON in the trace event format)");
   }
-  // Makes room where the flag was given, and says whether the path can be a file. Before the engine
-  // is opened, whose options take timeline().
-  Status prepare();
+  // Makes room where the flag was given, and says whether the path can be a file and none of
+  // `model`, which the command reads. Before the engine is opened, whose options take timeline().
+  Status prepare(const std::filesystem::path& model = {});
   Timeline* timeline() { return timeline_.get(); }
   // Writes what was collected, if anything was asked for.
   Status write() const;

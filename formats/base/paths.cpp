@@ -5,6 +5,8 @@
 #include <string>
 #include <system_error>
 
+#include "formats/base/write_remedy.h"
+
 namespace moepack {
 
 namespace fs = std::filesystem;
@@ -66,7 +68,7 @@ Result<std::vector<fs::path>> list_directory(const fs::path& path) {
   if (error) {
     const std::string name = path.string();
     return make_error(StatusCode::kIo, Where{.file = name},
-                      "cannot list the directory: " + error.message());
+                      "cannot list the directory: " + error.message(), write_remedy(error.value()));
   }
   std::sort(entries.begin(), entries.end());
   return entries;

@@ -53,6 +53,8 @@ class Checks(CliRunner):
                        "-o", path)
             self.keeps(f"hot experts over {name}", path, "profile", self.model, "-f", self.text, "-c",
                        8, "--top", 1, "--hot-experts", path)
+            self.keeps(f"bench --timeline over {name}", path, "bench", self.model, "-p", 4, "-n", 1,
+                       "-r", 1, "--timeline", path)
             for flag in ("-o", "--measurements"):
                 self.keeps(f"sensitivity {flag} over {name}", path, "sensitivity", self.model,
                            "--calibration", self.scratch / "none", "--target-bpw", 3, "--restart",
