@@ -36,16 +36,20 @@ Status check_unlisted_packs(const std::filesystem::path& model, const std::strin
     if (!std::filesystem::is_directory(model / name, error)) continue;
     const Result<PackKind> kind = detect_pack(model / name);
     if (!kind.is_ok() && name != wanted && !is_meant_as_pack(model / name)) continue;
-    MOE_RETURN_IF_ERROR(kind.status());
-    if (kind.value() == PackKind::kUndescribed || kind.value() == PackKind::kUnfinished) {
-      return undescribed_pack_error(model / name);
-    }
-    if (kind.value() == PackKind::kLz4) return read_pack_directory(model / name, {}).status();
+    MOE_RETURN_IF_ERROR(check_is_listed(model / name));
   }
   return Status::ok();
 }
 
 }  // namespace
+
+Status check_is_listed(const std::filesystem::path& pack) {
+  MOE_ASSIGN_OR_RETURN(const PackKind kind, detect_pack(pack));
+  if (kind == PackKind::kUndescribed || kind == PackKind::kUnfinished) {
+    return undescribed_pack_error(pack);
+  }
+  return kind == PackKind::kLz4 ? read_pack_directory(pack, {}).status() : Status::ok();
+}
 
 Result<std::string> choose_pack(const std::filesystem::path& model, const std::string& wanted) {
   MOE_ASSIGN_OR_RETURN(const std::vector<std::string> packs, list_packs(model));

@@ -30,6 +30,10 @@ struct ModelDir {
 // packs and unfinished ones are never among them.
 Result<std::vector<std::string>> list_packs(const std::filesystem::path& model);
 
+// The error of a directory that holds a pack which list_packs leaves out: without a manifest,
+// unfinished or LZ4. Ok for any other path.
+Status check_is_listed(const std::filesystem::path& pack);
+
 // The directory name of the pack that `wanted` means: "NAME" for packed_experts_NAME or a
 // directory's whole name; "" for packed_experts, else the only pack there is; anything else is
 // kNotFound with the list of packs. A pack that is meant but has no manifest, or is compressed, is

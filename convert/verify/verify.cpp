@@ -21,6 +21,7 @@
 #include "formats/flashmoe/engine_files.h"
 #include "formats/flashmoe/flashmoe_resident.h"
 #include "formats/model_dir.h"
+#include "formats/pack_directory.h"
 
 namespace moepack {
 namespace {
@@ -61,6 +62,8 @@ Result<OpenModel> open_model(const VerifyOptions& options) {
   MOE_ASSIGN_OR_RETURN(model.overlays,
                        read_resident_overlays(path, *model.config, list_overlay_groups(path)));
   MOE_ASSIGN_OR_RETURN(model.prediction, read_prediction_manifest(path));
+  // Without a name run takes this pack and no other.
+  if (options.pack.empty()) MOE_RETURN_IF_ERROR(check_is_listed(path / kDefaultPackName));
   MOE_ASSIGN_OR_RETURN(std::vector<std::string> names, list_packs(path));
   if (!options.pack.empty() || names.empty()) {
     MOE_ASSIGN_OR_RETURN(const std::string name, choose_pack(path, options.pack));
@@ -90,6 +93,19 @@ Status check_companions(const VerifyOptions& options, const ModelConfig& config,
   return Status::ok();
 }
 
+// What is to be said of an entry of the model that belongs to nothing.
+std::string note_of(const fs::path& entry) {
+  const std::string name = entry.filename().string();
+  if (is_meant_as_pack(entry)) {
+    const Status listed = check_is_listed(entry);
+    if (!listed.is_ok()) return listed.message();
+  }
+  const bool left_over = name.ends_with(".tmp") || name.starts_with("moepack.");
+  return printable(entry.string(), 4096) + (left_over
+                                                ? ": left over by an interrupted command; remove it"
+                                                : ": is no part of the model");
+}
+
 // Names in `directory` that neither `known` nor a pack accounts for.
 void note_other_files(const fs::path& directory, const std::set<std::string, std::less<>>& known,
                       std::vector<std::string>& notes) {
@@ -100,12 +116,7 @@ void note_other_files(const fs::path& directory, const std::set<std::string, std
     if (known.count(name) == 0) found.push_back(std::move(name));
   }
   std::sort(found.begin(), found.end());
-  for (const std::string& name : found) {
-    const bool left_over = name.ends_with(".tmp") || name.starts_with("moepack.");
-    notes.push_back(printable((directory / name).string(), 4096) +
-                    (left_over ? ": left over by an interrupted command; remove it"
-                               : ": is no part of the model"));
-  }
+  for (const std::string& name : found) notes.push_back(note_of(directory / name));
 }
 
 void note_leftovers(const VerifyOptions& options, const OpenModel& model,

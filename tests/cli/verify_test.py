@@ -198,6 +198,24 @@ def file_cases(checks, source, model):
     checks.verify("the damaged one of two", 1, [["packed_experts_b"]], two, "--pack", "b")
     checks.verify("no such pack", 2, [], two, "--pack", "c", stderr=["packed_experts_b"])
     checks.verify("a checkpoint", 2, [], source, stderr=["no model directory"])
+    undescribed_cases(checks, model)
+
+
+def undescribed_cases(checks, model):
+    """A pack that lost its manifest is refused where run refuses it, and named elsewhere."""
+    two = checks.copy(model)
+    shutil.copytree(two / "packed_experts", two / "packed_experts_b")
+    (two / "packed_experts_b" / "layout.json").unlink()
+    checks.verify("a pack without manifest", 0, [], two,
+                  stderr=["packed_experts_b: holds layer files but no manifest"])
+    shutil.move(two / "packed_experts/layout.json", two / "packed_experts_b/layout.json")
+    refused = checks.run("run", two, "-p", "a", "-n", "1")
+    checks.expect("packed_experts: holds layer files but no manifest" in refused.stderr,
+                  f"run: {refused.stderr}")
+    done = checks.run("verify", two, "--quiet")
+    checks.expect((done.returncode, done.stderr) == (2, refused.stderr),
+                  f"verify says otherwise than run: {done.returncode} {done.stderr}")
+    checks.verify("the pack with a manifest", 0, [], two, "--pack", "b")
 
 
 def relative_error(model, original, name):
