@@ -95,7 +95,8 @@ Result<ReorderPlan> make_reorder_plan(const ConvertOptions& options) {
   pack.source = plan.source.source;
   // As moepack import does with packs of other engines.
   if (!plan.source.has_checksums) {
-    pack.source = {.name = directory_name(options.source), .fingerprint = 0, .method = "import"};
+    pack.source = {
+        .name = directory_name(options.source), .fingerprint = 0, .method = kImportMethod};
   }
   MOE_ASSIGN_OR_RETURN(pack.report_json, report_of_source(options.source));
   const std::string text = pack_manifest_text(pack);

@@ -33,7 +33,7 @@ enum class Method : std::uint8_t { kRounds, kForeign, kOther };
 
 Method method_of(const PackManifest& pack) {
   const std::string& method = pack.source.method;
-  if (pack.source.fingerprint == 0) return Method::kForeign;
+  if (method.empty() || method == kImportMethod) return Method::kForeign;
   const bool rounds = method == "copy" || method == "repack" || method == "decode" ||
                       method == "f32" || method == "bf16" || method == "mlx-affine" ||
                       method == kOverlayMethod;

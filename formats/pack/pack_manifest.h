@@ -35,6 +35,8 @@ struct LayerEntry {
   std::vector<ExpertEntry> experts;  // [num_experts], by expert id; or none
 };
 
+constexpr const char* kImportMethod = "import";  // of packs of other engines, adopted as they are
+
 struct PackSource {
   std::string name;               // base name of the source directory
   std::uint64_t fingerprint = 0;  // Checkpoint::fingerprint

@@ -24,7 +24,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxThreads = 64;  // each holds a block
-constexpr const char* kMethod = "import";
 
 // Copies `name` in `directory` to `kept` unless that holds the same text already.
 Status keep_original(const fs::path& directory, const char* name, const char* kept) {
@@ -129,7 +128,7 @@ Status adopt_pack(PackJob& job, std::size_t threads, ProgressCounter& progress) 
   MOE_RETURN_IF_ERROR(sum_records(job, threads, progress));
   job.manifest.has_checksums = true;
   job.manifest.source = {
-      .name = directory_name(job.directory), .fingerprint = 0, .method = kMethod};
+      .name = directory_name(job.directory), .fingerprint = 0, .method = kImportMethod};
   MOE_RETURN_IF_ERROR(keep_original(job.directory, kPackManifestName, kKeptLayoutName));
   return write_pack_manifest(job.directory, job.manifest);
 }
