@@ -6,9 +6,9 @@
 
 #include "convert/export/flashmoe/import.h"
 #include "convert/job/parallel.h"
-#include "convert/overlay/overlay.h"
 #include "convert/quantize/sensitivity.h"
 #include "convert/source/model_files.h"
+#include "convert/verify/source_parts.h"
 #include "convert/verify/verify_data.h"
 #include "convert/verify/verify_overlay.h"
 #include "convert/verify/verify_prediction.h"
@@ -42,11 +42,13 @@ struct OpenModel {
   std::vector<ResidentOverlay> overlays;
   std::optional<PredictionManifest> prediction;
   std::vector<OpenPack> packs;
+  std::vector<PackSource> sources;  // of all packs, those that are not verified too
 };
 
 Result<OpenModel> open_lone_pack(const fs::path& path) {
   OpenModel model;
   MOE_ASSIGN_OR_RETURN(PackManifest pack, read_lone_pack(path));
+  model.sources.push_back(pack.source);
   model.packs.push_back({directory_name(path), path, std::move(pack)});
   return model;
 }
@@ -65,6 +67,11 @@ Result<OpenModel> open_model(const VerifyOptions& options) {
   // Without a name run takes this pack and no other.
   if (options.pack.empty()) MOE_RETURN_IF_ERROR(check_is_listed(path / kDefaultPackName));
   MOE_ASSIGN_OR_RETURN(std::vector<std::string> names, list_packs(path));
+  for (const std::string& name : names) {
+    // What is damaged here is found below, if it is to be verified.
+    const auto pack = read_pack_directory(path / name, pack_dimensions(config.model));
+    if (pack.is_ok()) model.sources.push_back(pack.value().source);
+  }
   if (!options.pack.empty() || names.empty()) {
     MOE_ASSIGN_OR_RETURN(const std::string name, choose_pack(path, options.pack));
     names = {name};
@@ -188,18 +195,20 @@ Result<std::unique_ptr<OpenSource>> open_source(const VerifyOptions& options, bo
   return source;
 }
 
-bool is_overlay(const OpenPack& pack) { return pack.manifest.source.method == kOverlayMethod; }
-
-// A model put together from several sources: what is not of the given one is no difference.
-bool is_mixed(const OpenModel& model) {
-  return !model.overlays.empty() || std::any_of(model.packs.begin(), model.packs.end(), is_overlay);
+SourceParts find_parts(const OpenModel& model, const OpenSource& source) {
+  StatedSources stated{
+      .residents = std::nullopt, .packs = model.sources, .overlays = model.overlays};
+  if (model.residents.has_value()) stated.residents = model.residents->model;
+  return parts_of_source(stated, source.model.name(), source.model.fingerprint());
 }
 
+// A part that is compared with the source, or a note that it is not.
 Status compare_overlays_of(const SourceComparison& with, const VerifyOptions& options,
-                           const OpenModel& model, VerifyReport& report, bool& any) {
+                           const OpenModel& model, const SourceParts& parts, VerifyReport& report,
+                           bool& any) {
   std::vector<ResidentOverlay> of_source;
   for (const ResidentOverlay& overlay : model.overlays) {
-    if (is_of_source(with, overlay)) {
+    if (parts.has(overlay)) {
       of_source.push_back(overlay);
     } else {
       report.notes.push_back("overlay " + overlay.data_name() +
@@ -210,33 +219,29 @@ Status compare_overlays_of(const SourceComparison& with, const VerifyOptions& op
   return compare_overlays(with, options.path, model.residents->conventions, of_source);
 }
 
-// Residents are of the source that a pack which is no overlay is of; where there is none, of the
-// one that their manifest names.
 Status compare_residents_of(const SourceComparison& with, const VerifyOptions& options,
-                            const OpenModel& model, VerifyReport& report, bool& any) {
-  bool has_own = false;
-  bool matches = false;
-  for (const OpenPack& pack : model.packs) {
-    if (is_overlay(pack)) continue;
-    has_own = true;
-    matches = matches || fingerprint_matches(with, pack.manifest);
-  }
-  if (!has_own) matches = model.residents->model == with.source.name();
-  if (matches) {
+                            const OpenModel& model, const SourceParts& parts, VerifyReport& report,
+                            bool& any) {
+  if (parts.residents) {
     any = true;
     return compare_residents(with, options.path, *model.residents, model.data);
   }
-  if (any) report.notes.emplace_back("the resident tensors are of another source: not compared");
+  if (any) {
+    report.notes.push_back(std::string("the resident tensors ") +
+                           (model.residents->model.empty() ? "do not say what they were made from"
+                                                           : "are of another source") +
+                           ": not compared");
+  }
   return Status::ok();
 }
 
-// The prediction tensors are of the source that they name.
+// The prediction tensors are of the source that they name, which is that of the residents.
 Status compare_prediction_of(const SourceComparison& with, const VerifyOptions& options,
-                             const OpenModel& model, VerifyReport& report) {
+                             const OpenModel& model, bool of_another, VerifyReport& report) {
   if (model.prediction->fingerprint == with.source.fingerprint()) {
     return compare_prediction(with, options.path, *model.prediction);
   }
-  if (is_mixed(model)) {
+  if (of_another) {
     report.notes.emplace_back("the prediction tensors are of another source: not compared");
   } else {
     log_prediction_fingerprint(with, options.path, *model.prediction);
@@ -244,9 +249,22 @@ Status compare_prediction_of(const SourceComparison& with, const VerifyOptions& 
   return Status::ok();
 }
 
-Status compare_with_source(const OpenSource& source, const VerifyOptions& options,
-                           const OpenModel& model, DifferenceLog& log, ProgressCounter& progress,
-                           VerifyReport& report) {
+// A pack that is not compared. Where nothing of the model is, the source is a wrong one.
+void report_other_pack(const SourceComparison& with, const OpenPack& pack, bool any,
+                       VerifyReport& report) {
+  if (!any) {
+    log_fingerprint(with, pack.path, pack.manifest);
+    return;
+  }
+  report.notes.push_back("pack " + printable(pack.name) +
+                         (pack.manifest.source.fingerprint == 0
+                              ? " does not say what it was made from: not compared"
+                              : " is of another source: not compared"));
+}
+
+Status compare_with_source(const OpenSource& source, const SourceParts& parts,
+                           const VerifyOptions& options, const OpenModel& model, DifferenceLog& log,
+                           ProgressCounter& progress, VerifyReport& report) {
   const SourceComparison with{.source = source.model,
                               .plan = source.plan,
                               .threads = report.threads,
@@ -257,7 +275,7 @@ Status compare_with_source(const OpenSource& source, const VerifyOptions& option
   std::vector<const OpenPack*> others;
   for (std::size_t i = 0; i < model.packs.size(); ++i) {
     const OpenPack& pack = model.packs[i];
-    if (!fingerprint_matches(with, pack.manifest)) {
+    if (!parts.has(pack.manifest.source)) {
       others.push_back(&pack);
       continue;
     }
@@ -270,25 +288,19 @@ Status compare_with_source(const OpenSource& source, const VerifyOptions& option
     MOE_RETURN_IF_ERROR(compare_experts(with, pack.path, pack.manifest));
   }
   if (model.residents.has_value()) {
-    MOE_RETURN_IF_ERROR(compare_overlays_of(with, options, model, report, any));
-    MOE_RETURN_IF_ERROR(compare_residents_of(with, options, model, report, any));
+    MOE_RETURN_IF_ERROR(compare_overlays_of(with, options, model, parts, report, any));
+    MOE_RETURN_IF_ERROR(compare_residents_of(with, options, model, parts, report, any));
   }
   if (model.prediction.has_value()) {
-    MOE_RETURN_IF_ERROR(compare_prediction_of(with, options, model, report));
+    MOE_RETURN_IF_ERROR(
+        compare_prediction_of(with, options, model, any && !parts.residents, report));
   }
-  for (const OpenPack* pack : others) {
-    if (any && is_mixed(model)) {
-      report.notes.push_back("pack " + printable(pack->name) +
-                             " is of another source: not compared");
-    } else {
-      log_fingerprint(with, pack->path, pack->manifest);
-    }
-  }
+  for (const OpenPack* pack : others) report_other_pack(with, *pack, any, report);
   return Status::ok();
 }
 
 ProgressCounter count_work(const OpenModel& model, const OpenSource* source,
-                           const ProgressCallback& callback) {
+                           const SourceParts& parts, const ProgressCallback& callback) {
   std::uint64_t bytes = model.residents.has_value() ? model.residents->data_size : 0;
   for (const ResidentOverlay& overlay : model.overlays) bytes += overlay.data_size;
   if (model.prediction.has_value()) bytes += model.prediction->data_size;
@@ -306,20 +318,15 @@ ProgressCounter count_work(const OpenModel& model, const OpenSource* source,
     expert_source_bytes =
         source->plan.source_bytes - resident_source_bytes - prediction_source_bytes;
   }
-  bool any = false;
   std::uint32_t layers = 0;
   for (const OpenPack& pack : model.packs) {
     bytes += pack_bytes(pack.manifest);
     layers += pack.manifest.expert_layers();
-    const std::uint64_t fingerprint = pack.manifest.source.fingerprint;
-    const bool compared =
-        source != nullptr && (fingerprint == 0 || fingerprint == source->model.fingerprint());
-    if (!compared) continue;
-    any = true;
+    if (source == nullptr || !parts.has(pack.manifest.source)) continue;
     bytes += expert_source_bytes;
     layers += pack.manifest.expert_layers();
   }
-  if (any && model.residents.has_value()) bytes += resident_source_bytes;
+  if (parts.residents) bytes += resident_source_bytes;
   return {ConvertProgress{
               .bytes_done = 0, .bytes_total = bytes, .layers_done = 0, .layers_total = layers},
           callback};
@@ -344,7 +351,8 @@ Result<VerifyReport> verify_model(const VerifyOptions& options, const ProgressCa
   report.threads = bounded_thread_count(options.threads);
 
   DifferenceLog log;
-  ProgressCounter progress = count_work(model, source.get(), callback);
+  const SourceParts parts = source != nullptr ? find_parts(model, *source) : SourceParts();
+  ProgressCounter progress = count_work(model, source.get(), parts, callback);
   if (model.residents.has_value()) {
     MOE_RETURN_IF_ERROR(check_companions(options, *model.config, report.notes));
     check_resident_names(options.path, *model.config, *model.residents, log);
@@ -374,7 +382,7 @@ Result<VerifyReport> verify_model(const VerifyOptions& options, const ProgressCa
   }
   note_leftovers(options, model, report.notes);
   if (source != nullptr) {
-    MOE_RETURN_IF_ERROR(compare_with_source(*source, options, model, log, progress, report));
+    MOE_RETURN_IF_ERROR(compare_with_source(*source, parts, options, model, log, progress, report));
   }
   report.differences = log.kept();
   report.num_differences = log.count();

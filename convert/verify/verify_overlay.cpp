@@ -134,10 +134,6 @@ Status check_overlay(const fs::path& model, const ResidentOverlay& overlay, Diff
   return Status::ok();
 }
 
-bool is_of_source(const SourceComparison& with, const ResidentOverlay& overlay) {
-  return overlay.has_checksum && overlay.source.fingerprint == with.source.fingerprint();
-}
-
 Status compare_overlays(const SourceComparison& with, const fs::path& model,
                         const ResidentConventions& conventions,
                         const std::vector<ResidentOverlay>& overlays) {

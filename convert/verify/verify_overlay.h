@@ -13,9 +13,6 @@ namespace moepack {
 Status check_overlay(const std::filesystem::path& model, const ResidentOverlay& overlay,
                      DifferenceLog& log, ProgressCounter& progress);
 
-// True when the overlay says that it was taken from the source of the comparison.
-bool is_of_source(const SourceComparison& with, const ResidentOverlay& overlay);
-
 // Every matrix of `overlays`, all of them of the source: its place, its type, and byte for byte
 // what it holds, V heads in the order that the overlay states.
 Status compare_overlays(const SourceComparison& with, const std::filesystem::path& model,

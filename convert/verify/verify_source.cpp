@@ -280,10 +280,6 @@ std::uint64_t bytes_before(const StoredMatrix& matrix, std::uint64_t elements) {
 
 }  // namespace
 
-bool fingerprint_matches(const SourceComparison& with, const PackManifest& pack) {
-  return pack.source.fingerprint == 0 || pack.source.fingerprint == with.source.fingerprint();
-}
-
 void log_fingerprint(const SourceComparison& with, const std::filesystem::path& directory,
                      const PackManifest& pack) {
   with.log.next_part();

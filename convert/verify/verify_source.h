@@ -24,10 +24,7 @@ struct SourceComparison {
   std::vector<ComparedFormat>& compared;
 };
 
-// False: the pack was made from another checkpoint. True also for packs of other engines, which do
-// not say what they were made from.
-bool fingerprint_matches(const SourceComparison& with, const PackManifest& pack);
-// That as a difference.
+// That the pack was made from another checkpoint, as a difference.
 void log_fingerprint(const SourceComparison& with, const std::filesystem::path& directory,
                      const PackManifest& pack);
 

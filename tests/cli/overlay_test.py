@@ -427,6 +427,21 @@ def check_mixed_verify(test, base, file, source):
                                       "--quiet").stdout)
     test.expect({c["part"] for c in report["compared"]} == {"residents"}, f"{report['compared']}")
     shutil.move(test.scratch / "own pack", base / "packed_experts")
+    # Packs quantized from the file, or from its experts here, say nothing of the residents.
+    for name, origin in (("of_file", file), ("of_pack", "Q3")):
+        test.succeeds("quantize", base, "--method", "rtn", "--bits", "4", "--group-size", "32",
+                      "--from", origin, "--name", name, "--quiet")
+    for against, parts in ((file, {"experts of packed_experts_of_file",
+                                   "experts of packed_experts_of_pack"}),
+                           (source, {"residents", "experts of packed_experts"})):
+        result = test.run("verify", base, "--against", against, "--json", "--quiet")
+        report = json.loads(result.stdout)
+        compared = {c["part"] for c in report["compared"]}
+        test.expect(result.returncode == 0 and compared >= parts and
+                    ("residents" in compared) == (against == source),
+                    f"with packs of the file: {report['differences'][:2]} {compared}")
+    for name in ("of_file", "of_pack"):
+        shutil.rmtree(base / f"packed_experts_{name}")
 
 
 def check_two_at_once(test, base, file):

@@ -309,6 +309,58 @@ def foreign_cases(checks, source, model):
     checks.verify("imported, flipped", 1, [["layer 1, expert 0", "checksum"]], foreign)
 
 
+def mixed_cases(checks, source, original):
+    """Models whose parts are of several sources, which differ in the norms and in the experts."""
+    def changed(name, content):
+        return "norm" in name or "switch_mlp" in name and name.endswith("scales")
+    tensors = {name: (dtype, shape, content[2:] + content[:2] if changed(name, content) else content)
+               for name, (dtype, shape, content) in original.items()}
+    wrong = checks.scratch / "wrong"
+    files.write_checkpoint(source, wrong, tensors, 3)
+    for second in (checks.scratch / "second", checks.scratch / "elsewhere" / source.name):
+        what = f"mixed with {second.parent.name}/{second.name}"
+        second.parent.mkdir(exist_ok=True)
+        files.write_checkpoint(source, second, tensors, 2)
+        model = checks.convert(source, f"mixed with {second.parent.name}")
+        checks.succeeds("quantize", model, "--method", "rtn", "--bits", "2", "--from", second,
+                        "--name", "b2", "--quiet")
+        b2 = "pack packed_experts_b2 is of another source"
+        residents = "resident tensors are of another source"
+        checks.verify(f"{what}: the model's", 0, [], model, "--against", source, stderr=[b2])
+        checks.verify(f"{what}: the pack's", 0, [], model, "--against", second,
+                      stderr=[residents, "pack packed_experts is of another source"])
+        checks.verify(f"{what}: the pack alone", 0, [], model, "--pack", "b2", "--against", second,
+                      stderr=[residents])
+        checks.verify(f"{what}: the pack, the model's", 0, [], model, "--pack", "b2", "--against",
+                      source, stderr=[b2])
+        checks.verify(f"{what}: neither", 1, [["packed_experts/layout.json", "fingerprint"],
+                                              ["packed_experts_b2/layout.json", "fingerprint"]],
+                      model, "--against", wrong)
+        edit_bytes(model / "model_weights.bin", lambda d: d.__setitem__(0, d[0] ^ 64))
+        checks.verify(f"{what}: damaged", 1, [["model_weights.bin", "source's bytes"]], model,
+                      "--against", source)
+
+
+def unknown_source_cases(checks, source, model):
+    """Models for flash-moe, which do not say what they were made from."""
+    foreign, file = checks.scratch / "exported", checks.scratch / "exported.gguf"
+    checks.succeeds("export", model, "-o", foreign, "--quiet")
+    checks.succeeds("quantize", foreign, "--method", "clip", "--bits", "4", "--name", "c4",
+                    "--quiet")
+    checks.verify("requantized, unknown source", 0, [], foreign, "--against", source,
+                  stderr=["packed_experts_c4, q4 g64 to q4 g64", "relative error"])
+    checks.succeeds("export", "--gguf", model, "-o", file, "--quiet")
+    checks.succeeds("overlay", "--gguf", file, "--tensors", "embedding", foreign, "--quiet")
+    checks.verify("overlaid, unknown source", 0, [], foreign, "--against", file,
+                  stderr=["resident tensors do not say", "packed_experts does not say",
+                          "packed_experts_c4 does not say", "overlay embedding"])
+    checks.verify("overlaid, the model's", 0, [], foreign, "--against", source,
+                  stderr=["compared all the same", "overlay embedding.bin is of another source"])
+    edit_bytes(foreign / "packed_experts/layer_01.bin", lambda d: d.__setitem__(7, d[7] ^ 1))
+    checks.verify("overlaid, flipped", 1, [["packed_experts/layer_01.bin", "offset 7:"]], foreign,
+                  "--against", source)
+
+
 def main():
     args = options().parse_args()
     original = files.read_tensors(args.checkpoint)
@@ -325,6 +377,8 @@ def main():
         file_cases(checks, source, model)
         rounded_cases(checks, source, original)
         foreign_cases(checks, source, model)
+        mixed_cases(checks, source, original)
+        unknown_source_cases(checks, source, model)
         not_finite_cases(checks, source)
         fused = checks.convert(other, "from_fused")
         checks.verify("fused source", 0, [], fused, "--against", other, stderr=["byte for byte"])
