@@ -38,8 +38,8 @@ struct HeadPlan {
   std::uint64_t stride() const { return align_up(bytes, kKvAlignment); }
 };
 
-enum class Part : std::uint8_t { kKeys, kValues };
-constexpr std::array kParts{Part::kKeys, Part::kValues};
+enum class KvPart : std::uint8_t { kKeys, kValues };
+constexpr std::array kParts{KvPart::kKeys, KvPart::kValues};
 
 template <typename Element>
 void copy_values_of(const KvBlock& block, std::size_t key_dim, std::size_t value_dim,
@@ -88,8 +88,8 @@ class BlockKvCache final : public KvCache, private KvBlocks {
     for (std::size_t r = 0; r < rows; ++r) {
       for (std::size_t head = 0; head < shape_.heads; ++head) {
         const std::size_t from = r * shape_.width() + head * shape_.head_dim;
-        encode(Part::kKeys, position + r, head, keys + from);
-        if (has_values()) encode(Part::kValues, position + r, head, values + from);
+        encode(KvPart::kKeys, position + r, head, keys + from);
+        if (has_values()) encode(KvPart::kValues, position + r, head, values + from);
       }
     }
     return Status::ok();
@@ -125,7 +125,7 @@ class BlockKvCache final : public KvCache, private KvBlocks {
  private:
   std::uint64_t value_bytes() const { return kv_value_bytes(encoding()); }
   bool has_values() const { return shape_.value_in_key == 0; }
-  std::span<const Part> parts() const { return std::span(kParts).first(shape_.parts()); }
+  std::span<const KvPart> parts() const { return std::span(kParts).first(shape_.parts()); }
 
   Status reserve(std::uint64_t rows) {
     constexpr std::string_view kWhat = "more keys and values of a layer";
@@ -148,17 +148,17 @@ class BlockKvCache final : public KvCache, private KvBlocks {
   };
   std::byte* memory(const Place& place) { return blocks_[place.block].data() + place.offset; }
 
-  Place scale_place(Part part, std::uint64_t position, std::size_t head) const {
-    const std::uint64_t first = part == Part::kKeys ? 0 : plan_.positions;
+  Place scale_place(KvPart part, std::uint64_t position, std::size_t head) const {
+    const std::uint64_t first = part == KvPart::kKeys ? 0 : plan_.positions;
     const std::uint64_t index = first + position % plan_.positions;
     return {position / plan_.positions,
             head * plan_.stride() + plan_.scales + index * sizeof(float)};
   }
   // Element 0 of the head at this position.
-  Place first_element(Part part, std::uint64_t position, std::size_t head) const {
+  Place first_element(KvPart part, std::uint64_t position, std::size_t head) const {
     const std::uint64_t at = position % plan_.positions;
     const std::uint64_t group = at / kKvGroup * kKvGroup;
-    const std::uint64_t offset = part == Part::kKeys
+    const std::uint64_t offset = part == KvPart::kKeys
                                      ? (group * shape_.head_dim + at % kKvGroup) * value_bytes()
                                      : plan_.values + at * kKvGroup * value_bytes();
     return {position / plan_.positions, head * plan_.stride() + offset};
@@ -166,16 +166,16 @@ class BlockKvCache final : public KvCache, private KvBlocks {
   // Calls body(first dimension, dimensions, offset behind element 0, offset between elements) for
   // the parts of a head whose elements lie at equal distances.
   template <typename Body>
-  void for_each_run(Part part, const Body& body) const {
+  void for_each_run(KvPart part, const Body& body) const {
     const std::size_t count = shape_.head_dim;
-    if (part == Part::kKeys) return body(0, count, 0, kKvGroup * value_bytes());
+    if (part == KvPart::kKeys) return body(0, count, 0, kKvGroup * value_bytes());
     for (std::size_t d = 0; d < count; d += kKvGroup) {
       body(d, std::min(kKvGroup, count - d), d * plan_.positions * value_bytes(), value_bytes());
     }
   }
 
   template <typename Element, typename Encode>
-  void put(Part part, std::uint64_t position, std::size_t head, const float* from,
+  void put(KvPart part, std::uint64_t position, std::size_t head, const float* from,
            const Encode& encoded) {
     std::byte* const first = memory(first_element(part, position, head));
     for_each_run(part,
@@ -188,7 +188,7 @@ class BlockKvCache final : public KvCache, private KvBlocks {
                  });
   }
 
-  void encode(Part part, std::uint64_t position, std::size_t head, const float* from) {
+  void encode(KvPart part, std::uint64_t position, std::size_t head, const float* from) {
     switch (encoding()) {
       case KvEncoding::kFloat32:
         return put<float>(part, position, head, from, [](float value) { return value; });
@@ -209,7 +209,7 @@ class BlockKvCache final : public KvCache, private KvBlocks {
   // the keys of all positions, their scales, then the same of the values.
   template <typename Body>
   void for_each_saved(std::uint64_t rows, const Body& body) const {
-    for (const Part part : parts()) {
+    for (const KvPart part : parts()) {
       for (std::uint64_t position = 0; position < rows; ++position) {
         for (std::size_t head = 0; head < shape_.heads; ++head) {
           const Place first = first_element(part, position, head);
