@@ -312,6 +312,9 @@ def check_refusals(test, base, model):
     refused("no file", test.scratch / "none.gguf", ("none.gguf",))
     refused("an unknown group", file, ("router",), ("router",))
     refused("a strange name", file, ("a/b",), ALL, "--name", "a/b")
+    refused("a name with dots", file, ("letters, digits",), ALL, "--name", "..")
+    refused("the model's own pack", file, ("packed_experts: ", "already holds a pack"), ALL, "--name",
+            "packed_experts")
     test.refuses("no model", ("none",), *test.overlay(test.scratch / "none", file))
 
 
