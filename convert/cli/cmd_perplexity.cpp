@@ -1,6 +1,7 @@
 #include "convert/cli/cmd_perplexity.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <functional>
 #include <iostream>
@@ -10,6 +11,7 @@
 #include <sstream>
 #include <utility>
 
+#include "convert/cli/kept_inputs.h"
 #include "convert/cli/model_flags.h"
 #include "convert/cli/model_path.h"
 #include "convert/cli/number_range.h"
@@ -64,6 +66,9 @@ Status check_flags(const PerplexityFlags& flags) {
         "--kl-divergence-base goes with neither --all-positions nor the --base options");
   }
   if (!flags.base_file.empty() && !flags.compare_with_file) {
+    const std::array<std::filesystem::path, 3> inputs{flags.engine.model, flags.text_file,
+                                                      flags.token_ids};
+    MOE_RETURN_IF_ERROR(check_keeps_inputs("--kl-divergence-base", flags.base_file, inputs));
     return check_named_file("--kl-divergence-base", flags.base_file);
   }
   return Status::ok();

@@ -89,7 +89,7 @@ Result<Session> open_session(const RunFlags& flags) {
   MOE_ASSIGN_OR_RETURN(session.options.prompt_cache, prompt_cache_options(flags));
   EngineFlags engine_flags = flags.engine;
   session.timeline = flags.timeline;
-  MOE_RETURN_IF_ERROR(session.timeline.prepare());
+  MOE_RETURN_IF_ERROR(session.timeline.prepare(model));
   engine_flags.timeline = session.timeline.timeline();
   engine_flags.saves_sequence = session.options.prompt_cache.has_value();
   std::future<Result<Tokenizer>> tokenizer = load_in_background(model / "tokenizer.json");

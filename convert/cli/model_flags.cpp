@@ -1,13 +1,16 @@
 #include "convert/cli/model_flags.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <filesystem>
 #include <iomanip>
 #include <iostream>
 #include <sstream>
 #include <utility>
 
 #include "convert/cli/command.h"
+#include "convert/cli/kept_inputs.h"
 #include "convert/cli/model_path.h"
 #include "convert/cli/number_range.h"
 #include "convert/cli/output.h"
@@ -197,6 +200,8 @@ Result<HotOptions> select_hot(const EngineFlags& flags) {
   hot.update_rate = flags.hot_update_rate;
   hot.report = flags.lane_report;
   if (!flags.lane_report.empty()) {
+    const std::array<std::filesystem::path, 2> inputs{flags.model, flags.pin};
+    MOE_RETURN_IF_ERROR(check_keeps_inputs("--lane-report", flags.lane_report, inputs));
     MOE_RETURN_IF_ERROR(check_named_file("--lane-report", flags.lane_report));
   }
   return hot;
@@ -211,7 +216,11 @@ Result<StoreOptions> select_store(const EngineFlags& flags) {
   MOE_ASSIGN_OR_RETURN(store.policy, parse_cache_policy(flags.cache_policy));
   store.pinned = flags.pin;
   store.trace = flags.trace;
-  if (!flags.trace.empty()) MOE_RETURN_IF_ERROR(check_named_file("--trace", flags.trace));
+  if (!flags.trace.empty()) {
+    const std::array<std::filesystem::path, 2> inputs{flags.model, flags.pin};
+    MOE_RETURN_IF_ERROR(check_keeps_inputs("--trace", flags.trace, inputs));
+    MOE_RETURN_IF_ERROR(check_named_file("--trace", flags.trace));
+  }
   store.disk_file = default_disk_file();
   store.on_notice = [](const std::string& line) {
     std::cerr << line_start() + ("moepack: note: " + line + "\n");

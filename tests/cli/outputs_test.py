@@ -286,7 +286,8 @@ def check_pack_names(checks):
     pack = checks.model / "packed_experts"
     bad = ("..", ".", "a.b", "a b", "a:b", "a\\b", "é", "packed_experts_", "packed_experts_..", "")
     for name in bad:
-        checks.refuses(f"quantize --name {name}", ["cannot be the name of a pack", "letters, digits"],
+        checks.refuses(f"quantize --name {name}",
+                       ["cannot be the name of a pack", "letters, digits"] if name else ["--name is empty"],
                        "quantize", checks.model, "--name", name, "--bits", 4, "--method", "rtn")
         directory = name if name.startswith("packed_experts") else f"packed_experts_{name}"
         checks.refuses(f"convert PACK -o {directory}", ["cannot be the name of a pack", "letters"],

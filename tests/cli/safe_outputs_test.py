@@ -55,6 +55,10 @@ class Checks(CliRunner):
                        8, "--top", 1, "--hot-experts", path)
             self.keeps(f"bench --timeline over {name}", path, "bench", self.model, "-p", 4, "-n", 1,
                        "-r", 1, "--timeline", path)
+            for flag in ("--trace", "--timeline"):
+                self.keeps(f"run {flag} over {name}", path, "run", self.model, "-p", "a", "-n", 1, flag, path)
+            self.keeps(f"perplexity's base over {name}", path, "perplexity", self.model, "-f", self.text, "-c", 8,
+                       "--kl-divergence-base", path)
             for flag in ("-o", "--measurements"):
                 self.keeps(f"sensitivity {flag} over {name}", path, "sensitivity", self.model,
                            "--calibration", self.scratch / "none", "--target-bpw", 3, "--restart",
