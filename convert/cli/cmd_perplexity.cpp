@@ -19,7 +19,7 @@
 #include "convert/cli/token_input.h"
 #include "formats/base/elapsed.h"
 #include "formats/base/limits.h"
-#include "runtime/model/thread_pool.h"
+#include "runtime/model/for_each_index.h"
 #include "runtime/score/kl_format.h"
 #include "runtime/score/kl_scoring.h"
 #include "runtime/score/perplexity.h"
@@ -68,8 +68,7 @@ Status check_flags(const PerplexityFlags& flags) {
   if (!flags.base_file.empty() && !flags.compare_with_file) {
     const std::array<std::filesystem::path, 3> inputs{flags.engine.model, flags.text_file,
                                                       flags.token_ids};
-    MOE_RETURN_IF_ERROR(check_keeps_inputs("--kl-divergence-base", flags.base_file, inputs));
-    return check_named_file("--kl-divergence-base", flags.base_file);
+    return check_named_output("--kl-divergence-base", flags.base_file, inputs);
   }
   return Status::ok();
 }
@@ -103,9 +102,7 @@ Result<ScoredText> read_scored_text(const PerplexityFlags& flags) {
 PartLoop scoring_loop(const Engine& engine) {
   return [pool = std::make_shared<ThreadPool>(engine.options().threads)](
              std::size_t count, const std::function<void(std::size_t)>& body) {
-    pool->parallel_for(count, 1, [&](std::size_t begin, std::size_t end, std::size_t) {
-      for (std::size_t i = begin; i < end; ++i) body(i);
-    });
+    for_each_index(*pool, count, body);
   };
 }
 

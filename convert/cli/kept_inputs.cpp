@@ -110,6 +110,12 @@ Status check_keeps_inputs(std::string_view option, const fs::path& path,
                     "name another file");
 }
 
+Status check_named_output(std::string_view option, const fs::path& path,
+                          std::span<const fs::path> inputs) {
+  MOE_RETURN_IF_ERROR(check_keeps_inputs(option, path, inputs));
+  return check_named_file(option, path);
+}
+
 bool is_same_place(const fs::path& one, const fs::path& other) {
   std::error_code error;
   const fs::path first = fs::weakly_canonical(fs::absolute(one, error), error);

@@ -17,6 +17,11 @@ namespace moepack::cli {
 Status check_keeps_inputs(std::string_view option, const std::filesystem::path& path,
                           std::span<const std::filesystem::path> inputs);
 
+// The same of a file that must be one: neither stdout nor a place where nothing can be written
+// (check_named_file).
+Status check_named_output(std::string_view option, const std::filesystem::path& path,
+                          std::span<const std::filesystem::path> inputs);
+
 // Whether two paths name one file, also one that is not there yet.
 bool is_same_place(const std::filesystem::path& one, const std::filesystem::path& other);
 

@@ -201,8 +201,7 @@ Result<HotOptions> select_hot(const EngineFlags& flags) {
   hot.report = flags.lane_report;
   if (!flags.lane_report.empty()) {
     const std::array<std::filesystem::path, 2> inputs{flags.model, flags.pin};
-    MOE_RETURN_IF_ERROR(check_keeps_inputs("--lane-report", flags.lane_report, inputs));
-    MOE_RETURN_IF_ERROR(check_named_file("--lane-report", flags.lane_report));
+    MOE_RETURN_IF_ERROR(check_named_output("--lane-report", flags.lane_report, inputs));
   }
   return hot;
 }
@@ -218,8 +217,7 @@ Result<StoreOptions> select_store(const EngineFlags& flags) {
   store.trace = flags.trace;
   if (!flags.trace.empty()) {
     const std::array<std::filesystem::path, 2> inputs{flags.model, flags.pin};
-    MOE_RETURN_IF_ERROR(check_keeps_inputs("--trace", flags.trace, inputs));
-    MOE_RETURN_IF_ERROR(check_named_file("--trace", flags.trace));
+    MOE_RETURN_IF_ERROR(check_named_output("--trace", flags.trace, inputs));
   }
   store.disk_file = default_disk_file();
   store.on_notice = [](const std::string& line) {

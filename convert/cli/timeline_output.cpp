@@ -71,8 +71,7 @@ Status give_timeline_json(const Timeline& timeline, const TextSink& sink) {
 
 Status TimelineFile::prepare(const std::filesystem::path& model) {
   if (path_.empty()) return Status::ok();
-  MOE_RETURN_IF_ERROR(check_keeps_inputs("--timeline", path_, std::span(&model, 1)));
-  MOE_RETURN_IF_ERROR(check_named_file("--timeline", path_));
+  MOE_RETURN_IF_ERROR(check_named_output("--timeline", path_, std::span(&model, 1)));
   timeline_ = std::make_shared<Timeline>(kMostEvents);
   return Status::ok();
 }

@@ -6,6 +6,7 @@
 
 #include "convert/job/parallel.h"
 #include "convert/job/read_back.h"
+#include "convert/job/unfinished_layers.h"
 #include "convert/pack/prediction.h"
 #include "convert/pack/resident.h"
 #include "formats/base/checksum.h"
@@ -82,19 +83,6 @@ Result<bool> is_continued(const ConversionJournal& journal, std::uint64_t digest
                     "name another output directory");
 }
 
-std::vector<std::uint32_t> layers_to_do(const ConvertPlan& plan, const ConvertOptions& options,
-                                        const ConversionJournal& journal) {
-  const std::vector<std::uint32_t>& wanted = options.layers;
-  std::vector<std::uint32_t> layers;
-  for (std::uint32_t l = 0; l < plan.pack.num_layers; ++l) {
-    if (plan.pack.experts_of(l) == 0 || journal.layer_checksums(l) != nullptr) continue;
-    const bool is_wanted =
-        wanted.empty() || std::find(wanted.begin(), wanted.end(), l) != wanted.end();
-    if (is_wanted) layers.push_back(l);
-  }
-  return layers;
-}
-
 // What is left to write, in order; nothing is left of finished units, whose shards are free.
 std::vector<ShardReclaimer::Step> steps_left(const ConvertPlan& plan, const ConvertOptions& options,
                                              const ConversionJournal& journal) {
@@ -109,7 +97,7 @@ std::vector<ShardReclaimer::Step> steps_left(const ConvertPlan& plan, const Conv
   for (std::uint32_t l = 0; l < plan.pack.num_layers; ++l) {
     if (journal.layer_checksums(l) != nullptr) steps.push_back({l, 0});
   }
-  for (std::uint32_t l : layers_to_do(plan, options, journal)) {
+  for (std::uint32_t l : unfinished_layers(plan.pack, options.layers, journal)) {
     steps.push_back({l, plan.pack.layers[l].file_size});
   }
   return steps;
@@ -303,7 +291,7 @@ std::vector<std::string> Conversion::never_removed_shards() const {
 }
 
 std::vector<std::uint32_t> Conversion::layers_to_do() const {
-  return moepack::layers_to_do(plan_, options_, journal_);
+  return unfinished_layers(plan_.pack, options_.layers, journal_);
 }
 
 std::uint64_t Conversion::space_needed() const {

@@ -9,6 +9,7 @@
 #include "convert/job/output_directory.h"
 #include "convert/job/parallel.h"
 #include "convert/job/read_back.h"
+#include "convert/job/unfinished_layers.h"
 #include "convert/quantize/quantize_estimate.h"
 #include "convert/quantize/quantize_layer.h"
 #include "convert/quantize/quantize_plan.h"
@@ -108,23 +109,10 @@ Result<bool> is_continued(const QuantizeOptions& options, const QuantizePlan& pl
                     "give the same ones to continue it, --restart to drop it, or another --name");
 }
 
-std::vector<std::uint32_t> layers_to_do(const QuantizeOptions& options, const QuantizePlan& plan,
-                                        const ConversionJournal& journal) {
-  std::vector<std::uint32_t> layers;
-  for (std::uint32_t l = 0; l < plan.pack.num_layers; ++l) {
-    const bool wanted =
-        options.layers.empty() ||
-        std::find(options.layers.begin(), options.layers.end(), l) != options.layers.end();
-    const bool is_done = plan.pack.experts_of(l) == 0 || journal.layer_checksums(l) != nullptr;
-    if (wanted && !is_done) layers.push_back(l);
-  }
-  return layers;
-}
-
 std::uint64_t space_needed(const QuantizeOptions& options, const QuantizePlan& plan,
                            const ConversionJournal& journal) {
   std::uint64_t bytes = plan.total_bytes - plan.pack_bytes;
-  for (std::uint32_t l : layers_to_do(options, plan, journal)) {
+  for (std::uint32_t l : unfinished_layers(plan.pack, options.layers, journal)) {
     bytes += plan.pack.layers[l].file_size;
   }
   return bytes;
@@ -166,7 +154,7 @@ class Quantization {
   bool take_layer(std::uint32_t layer);
   bool take_quality(std::uint32_t layer);
   std::vector<std::uint32_t> layers_to_do() const {
-    return moepack::layers_to_do(options_, plan_, journal_);
+    return unfinished_layers(plan_.pack, options_.layers, journal_);
   }
   QualityLedger ledger_of(std::vector<LayerQuality> layers) const;
   Status run_layer(std::uint32_t layer, ProgressCounter& progress);

@@ -6,6 +6,7 @@
 
 #include "runtime/model/activations.h"
 #include "runtime/model/finite.h"
+#include "runtime/model/for_each_index.h"
 #include "runtime/model/kernel_support.h"
 #include "runtime/model/layer_forward.h"
 #include "runtime/model/layer_state.h"
@@ -224,10 +225,7 @@ Status CorpusForward::logits(std::uint64_t first, std::size_t tokens, std::vecto
 }
 
 void CorpusForward::for_each(std::size_t count, FunctionRef<void(std::size_t)> body) {
-  impl_->layers.compute().pool().parallel_for(count, 1,
-                                              [&](std::size_t begin, std::size_t end, std::size_t) {
-                                                for (std::size_t i = begin; i < end; ++i) body(i);
-                                              });
+  for_each_index(impl_->layers.compute().pool(), count, body);
 }
 
 void CorpusForward::set_routing(std::vector<Assignment> routing) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <memory>
 #include <random>
 #include <utility>
@@ -20,8 +19,6 @@ constexpr std::array kErrorShares{0.03, 0.003};
 constexpr std::uint64_t kUnscored = 8;
 // How many positions have their logits held at once.
 constexpr std::size_t kPositions = 64;
-// Tokens of any probability take part in a divergence.
-constexpr double kAll = -std::numeric_limits<double>::infinity();
 
 class ResponseProbe {
  public:
@@ -143,8 +140,9 @@ class ResponseProbe {
     for (std::size_t copy = 0; copy < copies_.size(); ++copy) {
       MOE_RETURN_IF_ERROR(corpus_.logits(first + first_of(copy), count, logits_));
       MOE_RETURN_IF_ERROR(normalize(logits_, here));
-      corpus_.for_each(
-          count, [&](std::size_t i) { divergences[i] = kl_divergence(base[i], kAll, here[i]); });
+      corpus_.for_each(count, [&](std::size_t i) {
+        divergences[i] = kl_divergence(base[i], kNoFloor, here[i]);
+      });
       for (const double divergence : divergences) copies_[copy].divergence += divergence;
     }
     return Status::ok();

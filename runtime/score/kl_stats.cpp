@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <string>
 
 #include "runtime/score/ranked_logits.h"
@@ -41,7 +40,6 @@ Status KlAccumulator::add(std::span<const float> base_logits, std::span<const fl
                           std::int32_t target) {
   MOE_RETURN_IF_ERROR(check_shapes(base_logits.size(), logits.size(), target));
   MOE_ASSIGN_OR_RETURN(const LogNormalizer base, log_normalizer(base_logits, loop_));
-  constexpr double kNoFloor = -std::numeric_limits<double>::infinity();
   return compare({base_logits, base.log_z}, base.top, kNoFloor, logits, target);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <span>
 
 #include "formats/base/status.h"
@@ -24,6 +25,9 @@ struct LogProbs {
   std::span<const float> logits;
   double log_z = 0.0;  // 0 where the logits are log-probabilities already
 };
+
+// A floor that leaves out nothing.
+constexpr double kNoFloor = -std::numeric_limits<double>::infinity();
 
 // The Kullback-Leibler divergence of `model` from `base`, sum_i p0(i) (ln p0(i) - ln p(i)), over
 // the tokens with ln p0(i) > floor. Both have the same tokens, none NaN. A token to which the base

@@ -242,11 +242,12 @@ void AnswerSession::note(const AnswerEvent& event) {
   if (!std::holds_alternative<AnswerQueued>(event.body)) is_computing_ = true;
   if (!is_text_event(event)) return;
   const Clock::time_point now = Clock::now();
+  const bool is_first = last_texts_.empty();
   if (event.choice >= last_texts_.size()) last_texts_.resize(event.choice + 1);
   std::optional<Clock::time_point>& last = last_texts_[event.choice];
   if (last.has_value()) {
     context_.metrics.add_next_token(session_seconds(now - *last));
-  } else if (!std::exchange(has_text_, true)) {
+  } else if (is_first) {
     context_.metrics.add_first_token(session_seconds(now - begun_));
   }
   last = now;

@@ -104,7 +104,6 @@ class AnswerSession : public std::enable_shared_from_this<AnswerSession> {
   std::uint32_t ended_choices_ = 0;
   bool has_rest_ = false;  // requests that start_rest() will start
   bool is_accepted_ = false;
-  bool has_text_ = false;
   Clock::time_point last_sent_ = begun_;
   std::vector<std::optional<Clock::time_point>> last_texts_;  // of each choice that has any
 };

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "runtime/model/thread_pool.h"
+#include "runtime/model/for_each_index.h"
 #include "runtime/score/kl_stats.h"
 #include "runtime/score/kld_base.h"
 #include "tests/support/status_matchers.h"
@@ -19,7 +19,6 @@ namespace {
 using test::expect_error;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr double kAll = -std::numeric_limits<double>::infinity();
 
 std::vector<float> random_logits(std::size_t count, unsigned seed) {
   std::mt19937 random(seed);
@@ -44,9 +43,7 @@ PartLoop backwards() {
 
 PartLoop shared_by(ThreadPool& pool) {
   return [&pool](std::size_t count, const std::function<void(std::size_t)>& body) {
-    pool.parallel_for(count, 1, [&](std::size_t begin, std::size_t end, std::size_t) {
-      for (std::size_t i = begin; i < end; ++i) body(i);
-    });
+    for_each_index(pool, count, body);
   };
 }
 
@@ -102,10 +99,10 @@ TEST(KlDivergence, IsTheDefinitionsWhoeverComputesIt) {
       const long double log_p0 = static_cast<long double>(base[i]) - p0.log_z;
       wanted += std::exp(log_p0) * (log_p0 - (static_cast<long double>(model[i]) - p.log_z));
     }
-    const double plain = kl_divergence(p0, kAll, p);
+    const double plain = kl_divergence(p0, kNoFloor, p);
     EXPECT_NEAR(plain, static_cast<double>(wanted), 1e-12) << size;
     for (const PartLoop& loop : {backwards(), shared_by(pool)}) {
-      EXPECT_EQ(kl_divergence(p0, kAll, p, loop), plain) << size;
+      EXPECT_EQ(kl_divergence(p0, kNoFloor, p, loop), plain) << size;
     }
   }
 }
@@ -114,9 +111,9 @@ TEST(KlDivergence, IsTheDefinitionsWhoeverComputesIt) {
 TEST(KlDivergence, WhatTheBaseDoesNotGiveAddsNothing) {
   const std::vector<float> base = {0, -2000, -kInfinity};
   const std::vector<float> model = {0, -kInfinity, -kInfinity};
-  EXPECT_EQ(kl_divergence({base, 0}, kAll, {model, 0}), 0.0);
+  EXPECT_EQ(kl_divergence({base, 0}, kNoFloor, {model, 0}), 0.0);
   const std::vector<float> even = {0, 0, -kInfinity};
-  EXPECT_EQ(kl_divergence({even, std::log(2.0)}, kAll, {model, 0}), kInfinity);
+  EXPECT_EQ(kl_divergence({even, std::log(2.0)}, kNoFloor, {model, 0}), kInfinity);
 }
 
 TEST(KldBase, HasTheSameBytesWhoeverComputesThem) {
