@@ -9,6 +9,17 @@
 namespace moepack {
 namespace {
 
+// A context counts the prompt and what is written behind it.
+Status check_room(const Engine& engine, std::span<const std::int32_t> prompt,
+                  const GenerateOptions& options) {
+  if (prompt.empty()) return invalid_argument("the prompt is empty", "give one with -p or -f");
+  if (options.max_tokens == 0 || prompt.size() < engine.context()) return Status::ok();
+  return invalid_argument("a prompt of " + std::to_string(prompt.size()) +
+                              " tokens leaves no room for an answer in a context of " +
+                              std::to_string(engine.context()),
+                          "raise -c or shorten the prompt");
+}
+
 Status compute_prompt(Engine& engine, std::span<const std::int32_t> prompt,
                       const GenerateOptions& options, const LogitsSink& sink,
                       GenerateResult& result) {
@@ -48,7 +59,7 @@ Result<GenerateResult> generate(Engine& engine, const Tokenizer& tokenizer,
                                 std::span<const std::int32_t> prompt,
                                 const GenerateOptions& options,
                                 const std::function<void(std::string_view)>& on_text) {
-  if (prompt.empty()) return invalid_argument("the prompt is empty", "give one with -p or -f");
+  MOE_RETURN_IF_ERROR(check_room(engine, prompt, options));
   const auto vocab = static_cast<std::size_t>(
       std::min<std::int64_t>(tokenizer.size(), engine.config().vocab_size));
   MOE_ASSIGN_OR_RETURN(Sampler sampler, Sampler::create(options.sampling, vocab));
@@ -86,7 +97,7 @@ Result<GenerateResult> generate(Engine& engine, const Tokenizer& tokenizer,
     result.tokens.push_back(next);
     emit(decoder.push(next));
     if (result.tokens.size() >= options.max_tokens) break;
-    if (engine.position() >= engine.context()) {
+    if (prompt.size() + result.tokens.size() >= engine.context()) {
       result.reason = StopReason::kContext;
       break;
     }

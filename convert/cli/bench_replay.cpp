@@ -294,6 +294,13 @@ Status run_replay(const ReplayFlags& flags) {
   MOE_ASSIGN_OR_RETURN(const std::optional<ModelDir> dir, open_model(flags, model));
   MOE_ASSIGN_OR_RETURN(const Variants variants, make_variants(flags, model));
   MOE_ASSIGN_OR_RETURN(const TraceTimes times, measure_trace(*source, flags.skip));
+  if (times.passes == 0) {
+    return make_error(StatusCode::kInvalidArgument, Where{.file = flags.trace},
+                      flags.skip == 0 ? "has no passes"
+                                      : "has no passes behind the first " +
+                                            std::to_string(flags.skip),
+                      "lower --skip, or record more tokens");
+  }
   MOE_ASSIGN_OR_RETURN(const SpeedSettings settings, speed_settings(flags, model, times, dir));
   const SpeedModel speed(times, settings);
   MOE_ASSIGN_OR_RETURN(const std::vector<ReplayResult> results,

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <string_view>
@@ -11,6 +10,7 @@
 
 #include "convert/cli/bench_output.h"
 #include "convert/cli/bench_replay.h"
+#include "convert/cli/given_flags.h"
 #include "convert/cli/live_line.h"
 #include "convert/cli/model_flags.h"
 #include "convert/cli/number_range.h"
@@ -226,12 +226,6 @@ constexpr std::array<std::string_view, 5> kReplayToo{"model", "pin", "cache-mb",
 template <std::size_t Count>
 bool is_among(const std::array<std::string_view, Count>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-// Whether the option stands on the command line. What the environment sets is no mistake of it.
-bool is_given(const CLI::Option& option) {
-  const std::string& variable = option.get_envname();
-  return option.count() > 0 && (variable.empty() || std::getenv(variable.c_str()) == nullptr);
 }
 
 // A replay computes nothing, and nothing but a replay has its options.

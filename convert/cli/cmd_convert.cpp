@@ -35,6 +35,7 @@ struct ConvertFlags {
   bool dry_run = false;
   bool json = false;
   bool quiet = false;
+  GivenFlags given;
 };
 
 Result<ConvertOptions> options_of(const ConvertFlags& flags) {
@@ -186,6 +187,7 @@ void print_summary(const ConvertReport& report, const ConvertFlags& flags) {
 
 Result<ConvertReport> run(const ConvertFlags& flags) {
   MOE_ASSIGN_OR_RETURN(const ConvertOptions options, options_of(flags));
+  MOE_RETURN_IF_ERROR(check_group_size(flags.given, flags.expert_format, flags.resident_format));
   MOE_RETURN_IF_ERROR(check_no_model_directory(options.source));
   const bool is_pack = is_pack_directory(options.source);
   if (flags.dry_run) return is_pack ? plan_reordering(options) : plan_conversion(options);
@@ -247,6 +249,7 @@ void register_convert(CLI::App& app, Action& action) {
   auto flags = std::make_shared<ConvertFlags>();
   CLI::App* command = app.add_subcommand("convert", "Turn a checkpoint into a model directory");
   add_flags(*command, *flags);
+  flags->given = GivenFlags(*command);
   set_reporting_action(*command, action, flags, run, print_summary, print_json);
 }
 

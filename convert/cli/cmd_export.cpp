@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "convert/cli/given_flags.h"
 #include "convert/cli/model_path.h"
 #include "convert/cli/number_range.h"
 #include "convert/cli/output.h"
@@ -28,6 +29,7 @@ struct ExportFlags {
   std::uint32_t threads = 0;
   bool json = false;
   bool quiet = false;
+  GivenFlags given;
 };
 
 ExportOptions options_of(const ExportFlags& flags) {
@@ -166,13 +168,10 @@ Status check_gguf_flags(const ExportFlags& flags) {
 
 // Flags of a directory that would do nothing.
 Status check_directory_flags(const ExportFlags& flags) {
-  const auto idle = [](const std::string& flag, const std::string& beside) {
-    return invalid_argument(flag + " does nothing " + beside, "leave it out");
-  };
-  const std::string alone = "beside --tokenizer-only";
-  if (flags.tokenizer_only && !flags.pack.empty()) return idle("--pack", alone);
-  if (flags.tokenizer_only && flags.split_gb != 0) return idle("--split", alone);
-  if (flags.tokenizer_only && flags.split_names != "writer") return idle("--split-names", alone);
+  if (flags.tokenizer_only) {
+    MOE_RETURN_IF_ERROR(flags.given.check_idle({"--pack", "--split", "--split-names"},
+                                               "beside --tokenizer-only"));
+  }
   if (flags.split_names == "writer" || flags.split_gb != 0) return Status::ok();
   return invalid_argument("--split-names does nothing without --split",
                           "leave it out, or give --split");
@@ -245,6 +244,7 @@ void register_export(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
       "export", "Write a directory that the flash-moe engines run, or a GGUF file");
   add_flags(*command, *flags);
+  flags->given = GivenFlags(*command);
   set_reporting_action(*command, action, flags, run, print_outcome, print_outcome_json);
 }
 

@@ -24,6 +24,7 @@ struct ImportFlags {
   bool dry_run = false;
   bool json = false;
   bool quiet = false;
+  GivenFlags given;
 };
 
 // The format that `name` stands for: nullopt for no name, kInvalidArgument for one that is no
@@ -94,6 +95,15 @@ void print_summary(const ImportReport& report, const ImportFlags& flags) {
   }
 }
 
+// A pack with a manifest says its group size and its scales itself.
+Status check_affine_flags(const ImportFlags& flags, const ImportOptions& options) {
+  for (const std::optional<WeightFormat>& format : {options.expert_format, options.down_format}) {
+    if (format.has_value() && is_affine(*format)) return Status::ok();
+  }
+  return flags.given.check_idle({"--group-size", "--scale-dtype"},
+                                "without --expert-format of q");
+}
+
 Result<ImportReport> run(const ImportFlags& flags) {
   ImportOptions options;
   options.directory = flags.directory;
@@ -106,6 +116,7 @@ Result<ImportReport> run(const ImportFlags& flags) {
     return invalid_argument("--down-format alone says nothing about gate and up",
                             "give --expert-format too");
   }
+  MOE_RETURN_IF_ERROR(check_affine_flags(flags, options));
   ProgressLine line(stderr_is_terminal(), flags.quiet);
   return import_packs(options, line.callback());
 }
@@ -138,6 +149,7 @@ void register_import(CLI::App& app, Action& action) {
   CLI::App* command =
       app.add_subcommand("import", "Adopt packs and weights of the flash-moe engines");
   add_flags(*command, *flags);
+  flags->given = GivenFlags(*command);
   set_reporting_action(*command, action, flags, run, print_summary, print_json);
 }
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "convert/cli/free_space_text.h"
+#include "convert/cli/given_flags.h"
 #include "convert/cli/number_range.h"
 #include "convert/cli/progress.h"
 #include "convert/cli/row_order_flag.h"
@@ -28,6 +29,7 @@ struct OverlayFlags {
   bool dry_run = false;
   bool json = false;
   bool quiet = false;
+  GivenFlags given;
 };
 
 constexpr const char* kExperts = "experts";
@@ -54,6 +56,14 @@ Result<OverlayOptions> options_of(const OverlayFlags& flags) {
   options.model = flags.model;
   options.gguf = flags.gguf;
   for (const std::string& name : flags.tensors) MOE_RETURN_IF_ERROR(choose(name, options));
+  if (!options.experts) {
+    MOE_RETURN_IF_ERROR(flags.given.check_idle(
+        {"--name", "--page-size", "--row-order", "--restart"}, "without --tensors experts"));
+  }
+  if (options.groups.empty()) {
+    MOE_RETURN_IF_ERROR(
+        flags.given.check_idle({"--replace"}, "for experts alone: they become a new pack"));
+  }
   options.name = flags.name;
   options.page_size = flags.page_size;
   options.row_order = row_order_of(flags.row_order);
@@ -162,6 +172,7 @@ void register_overlay(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
       "overlay", "Take experts and resident tensors of a GGUF file over into a model");
   add_flags(*command, *flags);
+  flags->given = GivenFlags(*command);
   set_reporting_action(*command, action, flags, run, print_summary, print_json);
 }
 

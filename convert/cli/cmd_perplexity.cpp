@@ -11,6 +11,7 @@
 #include <sstream>
 #include <utility>
 
+#include "convert/cli/given_flags.h"
 #include "convert/cli/kept_inputs.h"
 #include "convert/cli/model_flags.h"
 #include "convert/cli/model_path.h"
@@ -41,6 +42,7 @@ struct PerplexityFlags {
   std::string base_pack;
   std::string base_backend;
   bool json = false;
+  GivenFlags given;
 
   bool compares_models() const {
     return !base_model.empty() || !base_pack.empty() || !base_backend.empty();
@@ -225,6 +227,12 @@ bool begins_with(std::span<const std::int32_t> ids, std::span<const std::int32_t
 
 Result<KlReport> compare_with_base_file(PerplexityFlags& flags, ScoredText text) {
   MOE_ASSIGN_OR_RETURN(KldBaseReader base, KldBaseReader::open(flags.base_file));
+  if (flags.given.has("--ctx-size") && flags.context != base.context()) {
+    return make_error(StatusCode::kInvalidArgument, Where{.file = flags.base_file},
+                      "has windows of " + std::to_string(base.context()) + " tokens, not of " +
+                          std::to_string(flags.context),
+                      "leave -c out");
+  }
   flags.context = base.context();
   if (!text.ids.empty()) MOE_RETURN_IF_ERROR(base.check_text(flags.context, text.ids));
   // A file that was made of ids may lack them: then its windows lacked them too.
@@ -332,6 +340,7 @@ void register_perplexity(CLI::App& app, Action& action) {
   CLI::App* command =
       app.add_subcommand("perplexity", "Score a text; compare two models token by token");
   add_flags(*command, *flags);
+  flags->given = GivenFlags(*command);
   set_action(*command, action, flags, run_perplexity);
 }
 

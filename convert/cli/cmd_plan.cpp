@@ -33,6 +33,7 @@ struct PlanFlags {
   double hit_percent = -1;
   std::vector<double> disk_gbs;  // many reads at once, one at a time; empty: measured
   bool json = false;
+  GivenFlags given;
 };
 
 std::optional<std::uint64_t> free_space(const std::filesystem::path& directory) {
@@ -110,6 +111,7 @@ Status check_reading(const PlanReport& report) {
 }
 
 Result<PlanReport> make_report(const PlanFlags& flags) {
+  MOE_RETURN_IF_ERROR(check_group_size(flags.given, flags.expert_format, flags.resident_format));
   PlanReport report;
   report.model = flags.engine.model;
   const EngineFlags engine = with_thought_of_device(flags.engine);
@@ -203,6 +205,7 @@ void register_plan(CLI::App& app, Action& action) {
   CLI::App* command =
       app.add_subcommand("plan", "Say what running a model takes, and how fast it would be");
   add_flags(*command, *flags);
+  flags->given = GivenFlags(*command);
   set_action(*command, action, flags, run_plan);
 }
 

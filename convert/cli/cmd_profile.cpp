@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "convert/cli/given_flags.h"
 #include "convert/cli/kept_inputs.h"
 #include "convert/cli/model_flags.h"
 #include "convert/cli/model_path.h"
@@ -50,6 +51,7 @@ struct ProfileFlags {
   bool dry_run = false;
   bool json = false;
   bool quiet = false;
+  GivenFlags given;
 
   bool runs() const { return !texts.empty() || !token_ids.empty(); }
 };
@@ -68,6 +70,14 @@ Status check_flags(const ProfileFlags& flags) {
   }
   if (flags.runs() && flags.model.model.empty()) {
     return invalid_argument("a text needs a model to run through", "name the model directory");
+  }
+  if (!flags.runs()) {
+    MOE_RETURN_IF_ERROR(flags.given.check_idle(
+        {"--ctx-size", "--max-tokens", "--ram-mb", "--threads", "--cpu", "--backend", "--overlay"},
+        "without a text to run"));
+  }
+  if (flags.model.model.empty()) {
+    MOE_RETURN_IF_ERROR(flags.given.check_idle({"--pack"}, "without a model"));
   }
   if (flags.output.empty() && flags.hot_experts.empty() && !flags.dry_run) {
     return invalid_argument("there is nothing to write", "give -o PROFILE or --hot-experts FILE");
@@ -415,6 +425,7 @@ void register_profile(CLI::App& app, Action& action) {
   auto flags = std::make_shared<ProfileFlags>();
   CLI::App* command = app.add_subcommand("profile", "Count how often each expert is used");
   add_flags(*command, *flags);
+  flags->given = GivenFlags(*command);
   set_reporting_action(*command, action, flags, run, print_summary, print_json);
 }
 

@@ -197,6 +197,9 @@ std::string unused_text(const PromptReuse& reuse, std::size_t prompt_tokens) {
 // The line about --prompt-cache.
 std::string reuse_text(const PromptReuse& reuse, std::size_t prompt_tokens,
                        const std::string& file) {
+  if (!reuse.has_file && reuse.written == 0) {
+    return "prompt cache: there is no " + file + " and none was written\n";
+  }
   std::string text = "prompt cache: " + std::to_string(reuse.reused) + " of " +
                      std::to_string(prompt_tokens) + " tokens taken from " + file;
   if (!reuse.has_file) text = "prompt cache: " + file + " is new";
@@ -302,8 +305,10 @@ Status run_many(const RunFlags& flags) {
   MOE_ASSIGN_OR_RETURN(Session session, open_session(flags));
   std::istringstream lines(text);
   std::string line;
+  bool has_prompts = false;
   for (std::size_t number = 1; std::getline(lines, line); ++number) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    has_prompts = true;
     const std::string place = flags.prompts_file + " line " + std::to_string(number);
     MOE_ASSIGN_OR_RETURN(const std::string prompt, prompt_of_line(line, place));
     const auto object = answer(prompt, session);
@@ -312,6 +317,9 @@ Status run_many(const RunFlags& flags) {
     }
     print_json_line(object.value());
     std::cout << std::flush;
+  }
+  if (!has_prompts) {
+    std::cerr << "moepack: note: " << printable(flags.prompts_file) << " holds no prompt\n";
   }
   MOE_RETURN_IF_ERROR(session.engine->finish());
   return session.timeline.write();

@@ -20,4 +20,10 @@ CLI::Option* add_group_size(CLI::App& command, std::uint32_t& group_size,
       ->check(CLI::IsMember({32, 64, 128}));
 }
 
+Status check_group_size(const GivenFlags& given, const std::string& expert_format,
+                        const std::string& resident_format) {
+  if (expert_format.starts_with('q') || resident_format.starts_with('q')) return Status::ok();
+  return given.check_idle({"--group-size"}, "without --expert-format or --resident of q");
+}
+
 }  // namespace moepack::cli

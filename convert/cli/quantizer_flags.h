@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include "convert/cli/given_flags.h"
+
 namespace moepack::cli {
 
 // Takes the numbers of bits that the affine formats have.
@@ -18,5 +20,8 @@ void add_method(CLI::App& command, std::string& method, const std::string& descr
 // Adds --group-size.
 CLI::Option* add_group_size(CLI::App& command, std::uint32_t& group_size,
                             const std::string& description);
+// Refuses --group-size where neither --expert-format nor --resident asks for codes with scales.
+Status check_group_size(const GivenFlags& given, const std::string& expert_format,
+                        const std::string& resident_format);
 
 }  // namespace moepack::cli

@@ -4,10 +4,11 @@
 #include <cstdlib>
 #include <ctime>
 
-#include "convert/cli/chat_interrupt.h"
-
 namespace moepack::cli {
 namespace {
+
+// What shells add to the number of the signal that ended a program.
+constexpr int kExitBySignal = 128;
 
 sigset_t ending_signals() {
   sigset_t set;
@@ -37,11 +38,11 @@ void SignalWatch::watch() {
   const sigset_t set = ending_signals();
   for (;;) {
     const timespec pause{.tv_sec = 0, .tv_nsec = 50'000'000};
-    const bool has_signal = sigtimedwait(&set, nullptr, &pause) > 0;
+    const int signal = sigtimedwait(&set, nullptr, &pause);
     const std::lock_guard lock(mutex_);
     if (is_ending_) return;
-    if (!has_signal) continue;
-    if (has_come_ || !is_ready_) std::_Exit(kExitInterrupted);
+    if (signal <= 0) continue;
+    if (has_come_ || !is_ready_) std::_Exit(kExitBySignal + signal);
     has_come_ = true;
     changed_.notify_all();
   }

@@ -371,6 +371,7 @@ Result<ExtractedTensor> write_found(const Found& found, const ExtractOptions& op
 
 Result<ExtractedTensor> extract_tensor(const ExtractOptions& options, const ByteSink& sink) {
   MOE_ASSIGN_OR_RETURN(const PathKind kind, find_path_kind(options.path));
+  MOE_RETURN_IF_ERROR(check_pack_choice(options.path, kind, options.pack));
   Extraction extraction(options);
   if (kind != PathKind::kGguf) {
     MOE_ASSIGN_OR_RETURN(const Found found, extraction.find(kind));

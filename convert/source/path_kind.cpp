@@ -78,4 +78,10 @@ Result<PathKind> find_path_kind(const fs::path& path) {
   return packs.empty() ? PathKind::kCheckpoint : PathKind::kModel;
 }
 
+Status check_pack_choice(const fs::path& path, PathKind kind, std::string_view pack) {
+  if (pack.empty() || kind == PathKind::kModel) return Status::ok();
+  return make_error(StatusCode::kInvalidArgument, Where{.file = path.string()},
+                    "is no model directory, of which a pack could be chosen", "leave --pack out");
+}
+
 }  // namespace moepack

@@ -24,6 +24,9 @@ std::string_view path_kind_name(PathKind kind);
 // kNotFound: nothing there; kInvalidArgument: something else, with a hint where there is one.
 Result<PathKind> find_path_kind(const std::filesystem::path& path);
 
+// kInvalidArgument where `pack` names one of a model's packs and `path` holds no model.
+Status check_pack_choice(const std::filesystem::path& path, PathKind kind, std::string_view pack);
+
 // A file (links followed) whose name ends in .gguf.
 bool has_gguf_name(const std::filesystem::path& path);
 

@@ -343,6 +343,7 @@ Result<VerifyReport> verify_model(const VerifyOptions& options, const ProgressCa
                       "is no model directory and no pack",
                       "make one with moepack convert; moepack inspect looks at checkpoints");
   }
+  MOE_RETURN_IF_ERROR(check_pack_choice(options.path, report.kind, options.pack));
   MOE_ASSIGN_OR_RETURN(const OpenModel model, report.kind == PathKind::kPack
                                                   ? open_lone_pack(options.path)
                                                   : open_model(options));

@@ -296,6 +296,8 @@ class Checks(CliRunner):
     def errors(self):
         self.refuses("two engines and a trace", ["--trace"], "bench", self.model, "--cache-mb",
                      "0,100", "--trace", self.scratch / "x.trace")
+        self.refuses("a trace of skipped passes", ["behind the first 2", "--skip"], "bench", "--replay",
+                     "synthetic:layers=2,tokens=2", "--skip", 2)
         for bad in ("synthetic:40b", "synthetic:zipf=x", self.scratch / "gone.trace"):
             self.refuses(f"--replay {bad}", [], "bench", "--replay", bad)
         self.replays_alone()

@@ -424,6 +424,30 @@ def tokenizer_cases(cases, model):
                 cases.run("logits", model, "--token-ids", ids, "-o", out), [str(1 << 30)], out)
 
 
+def idle_flags(cases, model):
+    """A flag that nothing would follow is refused, not passed over."""
+    out, never, pack = cases.scratch / "idle", cases.scratch / "never", model / "packed_experts"
+
+    def idle(flag, *args):
+        cases.check(f"{args[0]} with an idle {flag}", cases.run(*args), [flag], out)
+    idle("--group-size", "convert", cases.checkpoint, "-o", out, "--group-size", 32)
+    idle("--group-size", "convert", pack, "-o", model / "packed_experts_idle", "--group-size", 32)
+    idle("--group-size", "plan", model, "--group-size", 32)
+    for flags in (("--name", "x"), ("--page-size", 1), ("--row-order", "rows"), ("--restart",)):
+        idle(flags[0], "overlay", model, "--gguf", never, "--tensors", "embedding", *flags)
+    idle("--replace", "overlay", model, "--gguf", never, "--tensors", "experts", "--replace")
+    for flags in (("--group-size", 32), ("--scale-dtype", "f16")):
+        idle(flags[0], "import", model, *flags)
+        idle(flags[0], "import", model, "--expert-format", "bf16", *flags)
+    for flags in (("-c", 8), ("--max-tokens", 8), ("--ram-mb", 8), ("-t", 1), ("--cpu", "auto")):
+        long_name = {"-c": "--ctx-size", "-t": "--threads"}.get(flags[0], flags[0])
+        idle(long_name, "profile", model, "--add", never, "-o", out, *flags)
+    idle("--pack", "profile", "--add", never, "-o", out, "--pack", "x")
+    idle("--pack", "verify", pack, "--pack", "x")
+    for path in (pack, cases.checkpoint):
+        idle("--pack", "extract", path, "model.norm", "-o", out, "--pack", "x")
+
+
 def main():
     args = options().parse_args()
     with tempfile.TemporaryDirectory(prefix="moepack-errors-") as scratch_name:
@@ -440,6 +464,7 @@ def main():
         model_cases(cases, model)
         companion_cases(cases)
         tokenizer_cases(cases, model)
+        idle_flags(cases, model)
     cases.expect(cases.count >= 100, "too few cases")
     return conclude(cases.failures, f"{cases.count} damaged inputs, ")
 

@@ -41,7 +41,7 @@ class Interrupts(CliRunner):
         self.expect(calls >= fewest, f"{args[0]}: {calls} calls of {operation}")
         return sorted({max(1, round(phase * calls)) for phase in PHASES})
 
-    def interrupted(self, args, operation, at, pauses=()):
+    def interrupted(self, args, operation, at, pauses=(), end=signal.SIGINT):
         """The exit status; None when it did not end. `pauses`: seconds before further signals."""
         stalled = self.scratch / "stalled"
         stalled.unlink(missing_ok=True)
@@ -56,10 +56,10 @@ class Interrupts(CliRunner):
                     if time.monotonic() > give_up:
                         return None
                     time.sleep(0.01)
-                process.send_signal(signal.SIGINT)
+                process.send_signal(end)
                 for pause in pauses:
                     time.sleep(pause)
-                    process.send_signal(signal.SIGINT)
+                    process.send_signal(end)
                 return process.wait(ENDS_WITHIN)
             except subprocess.TimeoutExpired:
                 return None
@@ -161,6 +161,8 @@ class Interrupts(CliRunner):
         serve = ("serve", self.model, "--port", 0, "--backend", "cpu", "-c", 256)
         code = self.interrupted(serve, "read", 1)  # the residents: nobody can be answered yet
         self.expect(code == 130, f"serve while it loads: {code}")
+        code = self.interrupted(serve, "read", 1, end=signal.SIGTERM)
+        self.expect(code == 143, f"serve while it loads, SIGTERM: {code}")
         with Served(self.program, self.model) as server:
             self.expect(server.wait_until_ready(), "serve does not start")
             code, said = server.end()

@@ -372,7 +372,9 @@ def check_predict(checks):
     checks.expect(answer["tokens"] == [] and answer["stop_reason"] == "length", f"-n 0: {answer}")
     answer = run("-n", -1, "-c", 24, "--ignore-eos")
     checks.expect(answer["stop_reason"] == "context" and
-                  len(answer["tokens"]) + answer["prompt_tokens"] >= 24, f"-n -1: {answer}")
+                  len(answer["tokens"]) + answer["prompt_tokens"] == 24, f"-n -1: {answer}")
+    checks.refuses("a prompt as long as the context", ["no room for an answer", "-c"], "run", checks.model,
+                   "-p", "one two", "-n", 1, "-c", answer["prompt_tokens"])
 
 
 def check_small_address_space(checks):

@@ -103,7 +103,7 @@ class ServeTest(CliRunner):
             time.sleep(0.2)
             server.process.send_signal(signal.SIGTERM)
             code = server.process.wait(20)
-            self.expect(code in (0, 130), f"exit code {code} after two signals")
+            self.expect(code in (0, 143), f"exit code {code} after two signals")
             s.close()
 
     def queue(self, model):
