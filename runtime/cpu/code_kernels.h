@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "formats/weights/qformat.h"
+#include "runtime/cpu/code_tuning.h"
 #include "runtime/cpu/tile_panels.h"
 #include "runtime/model/code_kernels.h"
 
@@ -14,10 +15,10 @@ namespace moepack {
 
 // A product of whole vectors of rows.
 struct CodeCall : CodeProduct {
-  float* aligned_scratch;     // the product's, from a multiple of 64 bytes on
-  std::size_t most_unpacked;  // tokens up to which codes are unpacked again for every few of them
-  bool has_tiles = false;     // level amx: its multiply takes many tokens in tiles
-  TileInputs tiles = {};      // of a call whose products are formed in tiles
+  float* aligned_scratch;  // the product's, from a multiple of 64 bytes on
+  CodeTuning tuning;
+  bool has_tiles = false;  // level amx: its multiply takes many tokens in tiles
+  TileInputs tiles = {};   // of a call whose products are formed in tiles
 };
 
 using CodeMultiply = void (*)(const CodeCall& call);

@@ -1,8 +1,8 @@
 #include "runtime/cpu/code_table.h"
 
+#include "runtime/cpu/code_tuning.h"
 #include "runtime/cpu/codes_reference.h"
 #include "runtime/cpu/kernel_layout.h"
-#include "runtime/cpu/unpacked_tokens.h"
 #include "runtime/model/restored_panels.h"
 
 namespace moepack {
@@ -14,7 +14,7 @@ void multiply_rows(CodeMultiply kernel, const CodeProduct& product, bool has_til
   if (whole > product.row_begin) {
     CodeProduct vectors = product;
     vectors.row_end = whole;
-    kernel({vectors, align_scratch(product.scratch), most_unpacked_tokens(), has_tiles});
+    kernel({vectors, align_scratch(product.scratch), code_tuning(), has_tiles});
   }
   if (whole < product.row_end) {
     CodeProduct last = product;

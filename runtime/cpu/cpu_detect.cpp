@@ -78,6 +78,7 @@ CpuidReport read_cpuid() {
   std::uint32_t edx = 0;
   if (__get_cpuid(0, &eax, &ebx, &ecx, &edx) != 0) report.leaf0 = {ebx, edx, ecx};
   if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return report;
+  report.leaf1_eax = eax;
   report.leaf1_ecx = ecx;
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0) {
     report.leaf7_ebx = ebx;
@@ -122,6 +123,12 @@ bool has_avx_vnni(const CpuidReport& report) {
 
 bool is_made_by_amd(const CpuidReport& report) {
   return std::memcmp(report.leaf0.data(), "AuthenticAMD", sizeof report.leaf0) == 0;
+}
+
+std::uint32_t processor_family(const CpuidReport& report) {
+  const std::uint32_t base = report.leaf1_eax >> 8 & 0xf;
+  const std::uint32_t more = report.leaf1_eax >> 20 & 0xff;
+  return base == 0xf ? base + more : base;
 }
 
 std::uint64_t read_arm_hwcap() {

@@ -11,6 +11,7 @@ namespace moepack {
 // The registers as they are read. Sources: Intel SDM volume 2 (CPUID), volume 1 section 13 (XCR0).
 struct CpuidReport {
   std::array<std::uint32_t, 3> leaf0 = {};  // EBX, EDX, ECX: the maker's name
+  std::uint32_t leaf1_eax = 0;
   std::uint32_t leaf1_ecx = 0;
   std::uint32_t leaf7_ebx = 0;
   std::uint32_t leaf7_ecx = 0;
@@ -41,6 +42,10 @@ bool request_tiles();
 
 // Whether the name is "AuthenticAMD". Source: AMD64 APM volume 3, CPUID Fn0000_0000. Pure.
 bool is_made_by_amd(const CpuidReport& report);
+
+// The processor's family, as 25 of a Zen 4. Sources: AMD64 APM volume 3, CPUID Fn0000_0001; Intel
+// SDM volume 2. Pure.
+std::uint32_t processor_family(const CpuidReport& report);
 
 // AT_HWCAP of the auxiliary vector, by which Linux on AArch64 names the instructions that programs
 // may use. Source: arch/arm64/include/uapi/asm/hwcap.h. 0 on other processors and systems.

@@ -1,4 +1,4 @@
-// How often codes are unpacked is chosen by the processor's maker and changes no bit.
+// How products go about codes and memory is chosen by the processor and changes no bit.
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -7,35 +7,52 @@
 #include <gtest/gtest.h>
 
 #include "runtime/cpu/code_kernels.h"
+#include "runtime/cpu/code_tuning.h"
 #include "runtime/cpu/codes_reference.h"
 #include "runtime/cpu/kernel_layout.h"
-#include "runtime/cpu/unpacked_tokens.h"
 #include "runtime/model/kernels.h"
 #include "tests/support/panel_matrix.h"
 #include "tests/support/random_values.h"
 #include "tests/support/test_matrix.h"
 
-namespace moepack::unpacked_tokens_test {
+namespace moepack::code_tuning_test {
 namespace {
 
 using test::TestMatrix;
 using test::Values;
 
-CpuidReport made_by(std::array<std::uint32_t, 3> name) { return {.leaf0 = name}; }
-
 // EBX, EDX and ECX of leaf 0 as the makers' manuals give them.
 constexpr std::array<std::uint32_t, 3> kAuthenticAmd{0x68747541, 0x69746e65, 0x444d4163};
 constexpr std::array<std::uint32_t, 3> kGenuineIntel{0x756e6547, 0x49656e69, 0x6c65746e};
 
-TEST(UnpackedTokens, AreManyOnAmdAlone) {
-  EXPECT_GT(most_unpacked_tokens(made_by(kAuthenticAmd)), 0U);
-  EXPECT_EQ(most_unpacked_tokens(made_by(kGenuineIntel)), 0U);
-  EXPECT_EQ(most_unpacked_tokens(CpuidReport{}), 0U);
+// EAX of leaf 1 as such processors report it.
+constexpr CpuidReport kZen4{.leaf0 = kAuthenticAmd, .leaf1_eax = 0x00a10f11};
+constexpr CpuidReport kZen5{.leaf0 = kAuthenticAmd, .leaf1_eax = 0x00b00f21};
+constexpr CpuidReport kXeon{.leaf0 = kGenuineIntel, .leaf1_eax = 0x000806f8};
+
+TEST(CodeTuning, FamiliesAreReadAsTheManualsSay) {
+  EXPECT_EQ(processor_family(kZen4), 25U);
+  EXPECT_EQ(processor_family(kZen5), 26U);
+  EXPECT_EQ(processor_family(kXeon), 6U);
+}
+
+TEST(CodeTuning, CodesAreUnpackedOftenOnAmdAlone) {
+  EXPECT_GT(code_tuning(kZen4).most_unpacked, 0U);
+  EXPECT_GT(code_tuning(kZen5).most_unpacked, 0U);
+  EXPECT_EQ(code_tuning(kXeon).most_unpacked, 0U);
+  EXPECT_EQ(code_tuning(CpuidReport{}).most_unpacked, 0U);
+}
+
+TEST(CodeTuning, AZen5sFirstCacheIsAskedLate) {
+  EXPECT_EQ(code_tuning(kZen5).first_cache_ahead, 256U);
+  for (const CpuidReport& other : {kZen4, kXeon, CpuidReport{}}) {
+    EXPECT_EQ(code_tuning(other).first_cache_ahead, 1024U);
+  }
 }
 
 #if defined(__x86_64__)
 
-TEST(UnpackedTokens, ChangeNoBit) {
+TEST(CodeTuning, ChangesNoBit) {
   if (!has_cpu_level(CpuLevel::kAvx512Vnni)) GTEST_SKIP() << "SKIPPED: no AVX-512 with VNNI";
   constexpr std::uint64_t kRows = 80;
   constexpr std::uint64_t kCols = 1280;
@@ -61,13 +78,13 @@ TEST(UnpackedTokens, ChangeNoBit) {
         const CodeProduct product{matrix.view(), inputs.data(),   digits, tokens, 0,
                                   kRows,         expected.data(), kRows,  scratch};
         reference_code_kernels().multiply(product);
-        for (const auto& maker : {kAuthenticAmd, kGenuineIntel}) {
+        for (const CpuidReport& processor : {kZen4, kZen5, kXeon}) {
           std::vector<float> y(tokens * kRows);
           // What is read next is asked for, never read: a place that does not exist will do.
           const std::byte* const nowhere = matrix.view().codes() + (std::size_t{1} << 40);
           const CodeProduct in_panels{panels.view(), inputs.data(), digits, tokens,  0,
                                       kRows,         y.data(),      kRows,  scratch, nowhere};
-          kernel({in_panels, align_scratch(scratch), most_unpacked_tokens(made_by(maker))});
+          kernel({in_panels, align_scratch(scratch), code_tuning(processor)});
           for (std::size_t i = 0; i < y.size(); ++i) {
             ASSERT_EQ(std::bit_cast<std::uint32_t>(y[i]), std::bit_cast<std::uint32_t>(expected[i]))
                 << to_string(format) << " digits " << digits << " tokens " << tokens << " at " << i;
@@ -82,4 +99,4 @@ TEST(UnpackedTokens, ChangeNoBit) {
 #endif
 
 }  // namespace
-}  // namespace moepack::unpacked_tokens_test
+}  // namespace moepack::code_tuning_test
