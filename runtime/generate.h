@@ -45,10 +45,10 @@ struct GenerateResult {
 };
 
 // Feeds `prompt` to a freshly reset engine and continues it. Pieces of text go to `on_text`, which
-// may be empty, as soon as their characters are complete. Prompt and new tokens together are at most
-// engine.context(). An empty prompt, and one that leaves no room for a token, are kInvalidArgument;
-// otherwise the errors are those of the engine and the sampler. The calling thread must be the one
-// that uses the engine, and `on_text` is called in it.
+// may be empty, as soon as their characters are complete. Prompt and new tokens together are at
+// most engine.context(). An empty prompt, and one that leaves no room for a token, are
+// kInvalidArgument; otherwise the errors are those of the engine and the sampler. The calling
+// thread must be the one that uses the engine, and `on_text` is called in it.
 Result<GenerateResult> generate(Engine& engine, const Tokenizer& tokenizer,
                                 std::span<const std::int32_t> prompt,
                                 const GenerateOptions& options,

@@ -294,12 +294,10 @@ Status run_replay(const ReplayFlags& flags) {
   MOE_ASSIGN_OR_RETURN(const std::optional<ModelDir> dir, open_model(flags, model));
   MOE_ASSIGN_OR_RETURN(const Variants variants, make_variants(flags, model));
   MOE_ASSIGN_OR_RETURN(const TraceTimes times, measure_trace(*source, flags.skip));
-  if (times.passes == 0) {
+  if (times.passes == 0 && flags.skip > 0) {
     return make_error(StatusCode::kInvalidArgument, Where{.file = flags.trace},
-                      flags.skip == 0 ? "has no passes"
-                                      : "has no passes behind the first " +
-                                            std::to_string(flags.skip),
-                      "lower --skip, or record more tokens");
+                      "has no passes behind the first " + std::to_string(flags.skip),
+                      "lower --skip");
   }
   MOE_ASSIGN_OR_RETURN(const SpeedSettings settings, speed_settings(flags, model, times, dir));
   const SpeedModel speed(times, settings);

@@ -169,8 +169,8 @@ Status check_gguf_flags(const ExportFlags& flags) {
 // Flags of a directory that would do nothing.
 Status check_directory_flags(const ExportFlags& flags) {
   if (flags.tokenizer_only) {
-    MOE_RETURN_IF_ERROR(flags.given.check_idle({"--pack", "--split", "--split-names"},
-                                               "beside --tokenizer-only"));
+    MOE_RETURN_IF_ERROR(
+        flags.given.check_idle({"--pack", "--split", "--split-names"}, "beside --tokenizer-only"));
   }
   if (flags.split_names == "writer" || flags.split_gb != 0) return Status::ok();
   return invalid_argument("--split-names does nothing without --split",

@@ -100,8 +100,7 @@ Status check_affine_flags(const ImportFlags& flags, const ImportOptions& options
   for (const std::optional<WeightFormat>& format : {options.expert_format, options.down_format}) {
     if (format.has_value() && is_affine(*format)) return Status::ok();
   }
-  return flags.given.check_idle({"--group-size", "--scale-dtype"},
-                                "without --expert-format of q");
+  return flags.given.check_idle({"--group-size", "--scale-dtype"}, "without --expert-format of q");
 }
 
 Result<ImportReport> run(const ImportFlags& flags) {

@@ -1,5 +1,5 @@
-// Which flags stand on the command line, for commands some of whose flags say nothing in some cases:
-// these are refused there, so that nobody believes that they were followed.
+// Which flags stand on the command line, for commands some of whose flags say nothing in some
+// cases: these are refused there, so that nobody believes that they were followed.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -10,9 +10,16 @@
 #include "formats/base/limits.h"
 #include "formats/base/paths.h"
 #include "runtime/chat/tool_format.h"
+#include "runtime/serve/access_rules.h"
 
 namespace moepack::cli {
 namespace {
+
+std::string check_origin(const std::string& text) {
+  return is_cors_origin(text)
+             ? ""
+             : printable(text, 64) + " is no origin, as in https://example.org, localhost or *";
+}
 
 void add_address_flags(CLI::App& command, ServeFlags& flags) {
   HttpOptions& http = flags.server.http;
@@ -30,7 +37,8 @@ void add_address_flags(CLI::App& command, ServeFlags& flags) {
       .add_option("--cors-origins", flags.server.access.cors_origins,
                   "Origins whose pages may use the server, separated by commas; \"localhost\": "
                   "those of this machine; \"*\": all")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->check(CLI::Validator(check_origin, "ORIGIN"));
   command
       .add_option("--allow-host", flags.server.access.hosts,
                   "Names under which clients may call the server, besides localhost and addresses")

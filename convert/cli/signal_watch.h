@@ -8,8 +8,9 @@
 namespace moepack::cli {
 
 // SIGINT and SIGTERM, blocked for the threads that are started after it. Made before any other
-// thread. The first signal is told to wait(); the second ends the program at once, with 130 (SIGINT)
-// or 143 (SIGTERM), and so does the first until set_ready() was called: there is nothing to finish.
+// thread. The first signal is told to wait(); the second ends the program at once, with 130
+// (SIGINT) or 143 (SIGTERM), and so does the first until set_ready() was called: there is nothing
+// to finish.
 class SignalWatch {
  public:
   SignalWatch();

@@ -56,6 +56,16 @@ std::string_view origin_host(std::string_view origin) {
   return {};
 }
 
+bool is_no_scheme_letter(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '+' && c != '-' && c != '.';
+}
+
+// Of a host and a port; names in other letters are sent as "xn--".
+bool is_no_host_letter(char c) {
+  const auto letter = static_cast<unsigned char>(c);
+  return letter <= 0x20 || letter >= 0x7f || c == '/' || c == '?' || c == '#' || c == '@';
+}
+
 bool is_allowed_origin(const AccessRules& rules, const std::string& origin) {
   return std::any_of(rules.cors_origins.begin(), rules.cors_origins.end(),
                      [&](const std::string& allowed) {
@@ -66,6 +76,15 @@ bool is_allowed_origin(const AccessRules& rules, const std::string& origin) {
 }
 
 }  // namespace
+
+bool is_cors_origin(std::string_view text) {
+  if (text == "*" || text == "localhost" || text == "null") return true;
+  const std::size_t colon = text.find("://");
+  if (colon == std::string_view::npos || colon == 0) return false;
+  const std::string_view host = text.substr(colon + 3);
+  return !host.empty() && std::none_of(text.begin(), text.begin() + colon, is_no_scheme_letter) &&
+         std::none_of(host.begin(), host.end(), is_no_host_letter);
+}
 
 bool has_valid_key(const AccessRules& rules, const HttpHeaders& headers) {
   if (rules.api_keys.empty()) return true;

@@ -26,6 +26,11 @@ bool is_known_host(const AccessRules& rules, const HttpHeaders& headers);
 // Whether a browser may send this: it has no Origin, its page is this server's, or is allowed.
 bool is_known_origin(const AccessRules& rules, const HttpHeaders& headers);
 
+// Whether `text` can stand in cors_origins: "*", "localhost", "null" (what browsers say of pages
+// from files), or a scheme, a host and perhaps a port, without a path. Source: RFC 6454,
+// section 6.1.
+bool is_cors_origin(std::string_view text);
+
 // The headers that let the page of another site read an answer; none for others.
 HttpHeaders cors_headers(const AccessRules& rules, const HttpHeaders& request);
 

@@ -112,5 +112,17 @@ TEST(ServerMetrics, EveryLineIsOneThatPrometheusReads) {
   EXPECT_EQ(begin, text.size());
 }
 
+TEST(AccessRules, OriginsHaveASchemeAndAHostAndNothingBehind) {
+  for (const char* origin : {"*", "localhost", "null", "https://a.example", "http://[::1]:8080",
+                             "app://obsidian.md", "chrome-extension://abcdef"}) {
+    EXPECT_TRUE(is_cors_origin(origin)) << origin;
+  }
+  for (const char* other : {"", "foo", "foo bar", "https://", "https://a.example/", "://a.example",
+                            "https://a.example b", "http s://a.example", "a.example:8080",
+                            "https://user@a.example", "https://\xc3\xa4.example"}) {
+    EXPECT_FALSE(is_cors_origin(other)) << other;
+  }
+}
+
 }  // namespace
 }  // namespace moepack::access_rules_test
