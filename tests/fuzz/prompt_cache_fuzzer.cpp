@@ -8,17 +8,18 @@
 #include "formats/base/checksum.h"
 #include "runtime/prompt_file.h"
 #include "tests/fuzz/require.h"
+#include "tests/fuzz/same_head.h"
 
 namespace {
 
-// What can be read is written again as the same bytes.
+// What can be read is written again as it was.
 void read_and_write(const std::vector<std::byte>& bytes) {
   const auto head = moepack::parse_prompt_head(bytes, bytes.size(), "fuzz");
   moepack::test::check_message(head.status());
   if (!head.is_ok()) return;
   const std::vector<std::byte> again = moepack::prompt_head_bytes(head.value());
   moepack::test::require(again.size() + head.value().sequence_bytes == bytes.size());
-  moepack::test::require(std::memcmp(again.data(), bytes.data(), again.size()) == 0);
+  moepack::test::require_same_head(bytes, again);
 }
 
 }  // namespace
